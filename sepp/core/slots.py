@@ -1,0 +1,80 @@
+"""What core needs of the slot table: which columns an entry has, and the way to new and known slots.
+
+Every entry of the store (job, reason, dedup record, queue name, closing tombstone, audit row) lives in
+one slot, an integer. Its mutable facts are columns, one `array` a field; its body stays on disk. The
+store owns the table; core reads and writes the columns through `SlotTable`, so core's tests run on
+plain arrays (`tests/fakes.py`).
+
+Table numbers, field order and state numbers are on disk: never reuse or reorder them.
+"""
+
+from array import array
+from typing import Final, Protocol
+
+# Tables. A key is unique within its table.
+JOBS: Final = 1  # key: job id, 16 bytes; body: see sepp/journal.py
+REASONS: Final = 2  # key: the job's id; body: the nack's reason in UTF-8
+DEDUP: Final = 3  # key: BLAKE2b-128 over queue and idempotency key; no body
+QUEUES: Final = 4  # key: queue number, 16 bytes big-endian; body: the name in UTF-8
+CLOSING: Final = 5  # key: queue number; no body
+AUDIT: Final = 6  # key: sequence number, 16 bytes big-endian; body: one audit entry
+
+# States of a job. Entries of other tables are LIVE.
+FREE: Final = 0
+READY: Final = 1
+SCHEDULED: Final = 2
+LEASED: Final = 3
+DEAD: Final = 4
+LIVE: Final = 5
+
+# Bits of the `flags` field.
+HAS_REASON: Final = 1  # a row of REASONS exists under this job's id
+
+# Name and `array` typecode of each head field, in the order they are packed on disk.
+FIELDS: Final[tuple[tuple[str, str], ...]] = (
+    ("state", "B"),
+    ("priority", "B"),
+    ("cause", "B"),  # dead letters: the DeadLetterCause number
+    ("flags", "B"),
+    ("attempt", "I"),
+    ("max_attempts", "I"),
+    ("queue", "I"),  # queue number
+    ("at_ms", "Q"),  # wall ms: due, lease end, failed at, dedup or closing deadline, audit time
+    ("order", "Q"),  # commit sequence of the enqueue; dedup: first half of the job id
+    ("enqueued_ms", "Q"),  # wall ms; dedup: second half of the job id
+)
+
+
+class SlotTable(Protocol):
+    """The columns of all live entries and the directory from keys to slots.
+
+    A slot freed by a delete is not handed out again before the batch with that delete was built.
+    """
+
+    state: "array[int]"
+    priority: "array[int]"
+    cause: "array[int]"
+    flags: "array[int]"
+    attempt: "array[int]"
+    max_attempts: "array[int]"
+    queue: "array[int]"
+    at_ms: "array[int]"
+    order: "array[int]"
+    enqueued_ms: "array[int]"
+    body_length: "array[int]"  # bytes; written by the store, core only reads it
+
+    def allocate(self, table: int, key: bytes) -> int:
+        """Return a free slot that now answers to `key`; its fields are all 0."""
+        ...
+
+    def find(self, table: int, key: bytes) -> int:
+        """Return the slot of a live entry, or -1. Never blocks: what is not in RAM was located before."""
+        ...
+
+    def key(self, slot: int) -> bytes:
+        """Return the 16-byte key of `slot`."""
+        ...
+
+    def table(self, slot: int) -> int:
+        """Return the table number of `slot`."""
+        ...
