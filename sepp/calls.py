@@ -1,7 +1,8 @@
-"""One class for each RPC that goes through the committer: the call, its command, and how to answer it.
+"""One class for each RPC that goes through the committer: the call, its command, its answer.
 
-An object of these classes is the committer's `Request`. It lives from submit to answer; its `answer` is
-called when the outcome is durable and makes the response bytes, mostly by joining constants.
+An object of these classes is the committer's `Request`. It lives from submit to answer; its
+`answer` is called when the outcome is durable and makes the response bytes, mostly by joining
+constants.
 """
 
 from bisect import bisect_left
@@ -11,9 +12,10 @@ from typing import Final
 
 from purerpc import StatusCode
 
+from segstore import BodyDamaged
 from sepp import wire
 from sepp._generated import queue_pb2 as pb
-from sepp.committer import BUCKETS_S, Body, Committer, Refusal
+from sepp.committer import BUCKETS_S, Committer
 from sepp.core.commands import Command
 from sepp.core.outcomes import (
     Accepted,
@@ -31,8 +33,8 @@ from sepp.core.outcomes import (
     Outcome,
     QueueFull,
 )
+from sepp.request import Body, Refusal
 from sepp.rpc.server import Call
-from segstore import BodyDamaged
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.
 _JOB_ID: Final = b"\x0a\x24"
@@ -199,7 +201,7 @@ def atomic_rejection(errors: list[tuple[int, pb.JobRejection]]) -> bytes:
 
 
 class ReserveCall(PendingCall):
-    """A long poll. Jobs whose answer cannot be sent at all go back at once, the attempt uncounted."""
+    """A long poll. Jobs of an answer that cannot be sent go back at once, attempt uncounted."""
 
     __slots__ = ("damaged", "lost")
 
@@ -313,7 +315,7 @@ class DrainCall(PendingCall):
 
 
 def dead_letter(record: DeadJob, body: Body, reason: Body) -> pb.DeadLetterRecord:
-    """A dead letter as the wire has it. A body that cannot be read leaves only what the head tells."""
+    """A dead letter as the wire has it; of an unreadable body only what the head tells."""
     if type(body) is bytes:
         job = wire.decode_job(body, attempt=record.attempt, enqueued_ms=record.enqueued_ms)
     else:

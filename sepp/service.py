@@ -1,7 +1,7 @@
 """sepp.v1.QueueService: each RPC as check, decode, submit. Answers are made in `sepp/calls.py`.
 
-Methods are plain functions: none may block. What the caller got wrong is answered here, before anything
-is submitted; what only the state can tell is an outcome.
+Methods are plain functions: none may block. What the caller got wrong is answered here, before
+anything is submitted; what only the state can tell is an outcome.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,20 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from purerpc import StatusCode
 
+from segstore import BodyDamaged
 from sepp import __version__, calls, validate, wire
 from sepp._generated import queue_pb2 as pb
 from sepp._generated.queue_purerpc import QueueServiceServicer
 from sepp.auth import ApiKeys
 from sepp.clock import Clock
-from sepp.committer import Body, Committer, Refusal
+from sepp.committer import Committer
 from sepp.config.policy import QueuePolicy
 from sepp.core import commands
 from sepp.core.commands import Directive, NewJob
-from sepp.core.outcomes import Enqueued, LeasedJob, Outcome
+from sepp.core.outcomes import Enqueued, LeasedJob
 from sepp.logs import get_logger
+from sepp.request import SilentRequest
 from sepp.rpc.server import Call
-from segstore import BodyDamaged
 
 log = get_logger("sepp.service")
 
@@ -215,7 +216,7 @@ class QueueService(QueueServiceServicer):
 
     def _give_back(self, jobs: list[LeasedJob]) -> None:
         for job in jobs:
-            self._committer.submit(_Silent(commands.GiveBack(job.job_id, job.attempt)))
+            self._committer.submit(SilentRequest(commands.GiveBack(job.job_id, job.attempt)))
 
     def _set_aside(self, job: LeasedJob, damage: BodyDamaged) -> None:
         log.error(
@@ -223,7 +224,7 @@ class QueueService(QueueServiceServicer):
             job_id=wire.id_text(job.job_id),
             damage=str(damage),
         )
-        self._committer.submit(_Silent(commands.SetAside(job.job_id, job.attempt)))
+        self._committer.submit(SilentRequest(commands.SetAside(job.job_id, job.attempt)))
 
     # What the holder of a lease may do.
 
@@ -366,22 +367,6 @@ METHODS: Final = (
     "extend",
     "drain_dead_letters",
 )
-
-
-class _Silent:
-    """A command nobody waits for."""
-
-    __slots__ = ("command", "is_gone")
-
-    def __init__(self, command: commands.Command) -> None:
-        self.command = command
-        self.is_gone = False
-
-    def answer(self, outcome: Outcome, bodies: list[Body]) -> None:
-        """Nothing to tell."""
-
-    def refuse(self, refusal: Refusal) -> None:
-        """The lease then stands until it ends."""
 
 
 def new_job_id() -> bytes:

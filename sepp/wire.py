@@ -1,8 +1,9 @@
 """Pieces of protobuf wire format written by hand where a message is joined from stored bytes.
 
 A job's body is made once, at enqueue, and never decoded to be delivered: a delivery is a join of
-stored parts and a few fields that belong to this lease. Each field is written exactly once, because a
-message field that appears twice would merge instead of replace (protobuf encoding, "Last One Wins").
+stored parts and a few fields that belong to this lease. Each field is written exactly once, because
+a message field that appears twice would merge instead of replace (protobuf encoding, "Last One
+Wins").
 
 Body on disk (never reuse the version byte):
 
