@@ -45,7 +45,7 @@ class Checked:
     trace: pb.TraceContext | None
     has_custom: bool
     due_ms: int
-    scheduled: bytes
+    scheduled: bytes | None
 
 
 def queue_name_fault(name: str) -> str | None:
@@ -93,7 +93,7 @@ def check_job(
     )
     if rejection is not None:
         return rejection
-    due_ms, scheduled = 0, b""
+    due_ms, scheduled = 0, None
     if _SCHEDULED in fields:
         at = fields[_SCHEDULED]
         due_ms = wire.span_ms(at.seconds, at.nanos)

@@ -93,7 +93,7 @@ def encode_body(
     payload: pb.Payload | None,
     has_custom: bool,
     trace: pb.TraceContext | None,
-    scheduled: bytes,
+    scheduled: bytes | None,
 ) -> bytes:
     """Make the body of a new job from a checked request.
 
@@ -102,7 +102,8 @@ def encode_body(
         payload: Its payload, or None when absent.
         has_custom: Whether its custom map has entries.
         trace: The context to store, or None.
-        scheduled: The encoded Timestamp as it was sent, echoed for ever; empty when unset.
+        scheduled: The encoded Timestamp as it was sent, echoed for ever; None when unset. The epoch
+            itself encodes to no bytes at all, and is echoed too.
     """
     common = _common_fields(request.queue, request.job_type, priority, max_attempts)
     fixed = _ID + job_id.encode() + common
@@ -114,10 +115,11 @@ def encode_body(
     trace_part = b""
     if trace is not None:
         trace_part = trace_field(trace.SerializeToString())
-    if scheduled:
-        scheduled = _SCHEDULED_AT + varint(len(scheduled)) + scheduled
+    scheduled_part = b""
+    if scheduled is not None:
+        scheduled_part = _SCHEDULED_AT + varint(len(scheduled)) + scheduled
     prefix = _PREFIX.pack(_VERSION, len(fixed), len(trace_part))
-    return b"".join((prefix, fixed, trace_part, scheduled))
+    return b"".join((prefix, fixed, trace_part, scheduled_part))
 
 
 def trace_field(context: bytes) -> bytes:
