@@ -53,18 +53,24 @@ class QueuePolicy:
     Args:
         config: The configuration that holds now.
         boot: The one the server started with, which fixes the dedup windows. Default: `config`.
+
+    Attributes:
+        is_strict: Whether undeclared queues are refused.
+        global_limits: [limits] as configured.
+        defaults: What holds for a queue that is not declared.
+        queues: The [[queues]] entries by name.
     """
 
-    __slots__ = ("_by_queue", "_undeclared", "is_strict", "limits_global", "queues")
+    __slots__ = ("_by_queue", "defaults", "global_limits", "is_strict", "queues")
 
     def __init__(self, config: Config, boot: Config | None = None) -> None:
         boot = boot or config
         windows = {queue.name: queue.dedup_window_ms for queue in boot.queues}
         window_ms = boot.storage.dedup_window_ms
         self.is_strict: Final = config.server.strict_queues
-        self.limits_global: Final[Limits] = config.limits
+        self.global_limits: Final[Limits] = config.limits
         self.queues: Final[dict[str, Queue]] = {queue.name: queue for queue in config.queues}
-        self._undeclared = effective_limits(config.limits, window_ms, None)
+        self.defaults: Final[QueueLimits] = effective_limits(config.limits, window_ms, None)
         self._by_queue: dict[str, QueueLimits] = {}
         # A removed entry keeps its window until the restart, so it stands here too.
         for name in {**self.queues, **windows}:
@@ -75,15 +81,11 @@ class QueuePolicy:
 
     def limits(self, queue: str) -> QueueLimits:
         """Return the effective limits of `queue`, declared or not."""
-        return self._by_queue.get(queue, self._undeclared)
+        return self._by_queue.get(queue, self.defaults)
 
     def is_declared(self, queue: str) -> bool:
         """Whether a [[queues]] entry names `queue`."""
         return queue in self.queues
-
-    def is_open_to(self, queue: str) -> bool:
-        """Whether jobs for `queue` are let in: it is declared, or strict mode is off."""
-        return not self.is_strict or queue in self.queues
 
 
 def _with_window(limits: QueueLimits, window_ms: int) -> QueueLimits:

@@ -5,22 +5,19 @@ Order: the bounds of single keys in the order of the file, rules between keys, t
 name section and key, the value (never a secret), the limit, and the way out.
 """
 
-import unicodedata
 from collections.abc import Sequence
-from typing import Final
 
 from sepp.config.address import parse_address
 from sepp.config.directives import DirectiveError, parse_filter
 from sepp.config.errors import ConfigError
 from sepp.config.limits import Queue
 from sepp.config.model import KEYS, QUEUE_KEYS, Config
+from sepp.config.names import queue_name_fault
 from sepp.config.policy import effective_limits
 from sepp.config.sections import Admin, AdminKey, ApiKey, Server
 from sepp.config.table import Key
 from sepp.core.limits import QueueLimits
 from sepp.quoting import quote
-
-NAME_RULE: Final = 'must not be empty, ".", "..", contain "/" or control characters'
 
 
 def validate(config: Config) -> None:
@@ -37,19 +34,6 @@ def validate(config: Config) -> None:
     _check_logging(config)
     _check_effective(config, None)
     _check_queues(config)
-
-
-def queue_name_fault(name: str) -> str:
-    """Return why `name` cannot be a queue's name, or "" when it can. Length is not looked at."""
-    if not name:
-        return "it is empty"
-    if name in (".", ".."):
-        return "a name of dots alone is reserved"
-    if "/" in name:
-        return 'it contains "/"'
-    if not name.isprintable() and any(unicodedata.category(char) == "Cc" for char in name):
-        return "it contains a control character"
-    return ""
 
 
 def _check_value(key: Key, path: str, value: object) -> None:
@@ -163,8 +147,8 @@ def _check_queues(config: Config) -> None:
     for queue in config.queues:
         path = f"queues[{quote(queue.name)}]"
         fault = queue_name_fault(queue.name)
-        if fault:
-            raise ConfigError(path, f"invalid queue name: {fault}; a name {NAME_RULE}")
+        if fault is not None:
+            raise ConfigError(path, fault)
         size = len(queue.name.encode())
         if size > name_bytes_max:
             raise ConfigError(
