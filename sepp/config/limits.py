@@ -133,7 +133,7 @@ class Queue(Struct, frozen=True, kw_only=True):
         int | None,
         Spec(
             HOT,
-            "Most live jobs this queue may hold; -1 lifts the global cap, 0: refuse every job.",
+            "Most live jobs; -1 lifts the global cap, 0: refuse every job.",
             ge=UNLIMITED,
             le=I64_MAX,
             example="10000",

@@ -1,10 +1,11 @@
 """Where a configuration comes from: path, file, environment, defaults; then the checks."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from sepp.config.convert import Notes, convert
 from sepp.config.directives import DirectiveError, parse_filter
@@ -18,6 +19,18 @@ DEFAULT_PATH: Final = "./sepp.toml"
 FILE_BYTES_MAX: Final = 8 << 20  # far above any real file; parsing more would hold the server up
 
 
+Identity = tuple[int, int, int, int]
+"""Device, inode, size and modification time in ns: another file under the path has another one."""
+
+
+@frozen
+class File:
+    """The text of a file as read, and which file it was."""
+
+    text: str
+    identity: Identity
+
+
 @frozen
 class Loaded:
     """A valid configuration and where it came from.
@@ -25,7 +38,7 @@ class Loaded:
     Args:
         config: The configuration.
         path: The file it was, or would have been, read from.
-        is_file: Whether that file existed.
+        identity: Which file that was; None when there was none.
         env_pinned: Sorted dotted paths the environment sets, known or not; the file cannot change
             them.
         unknown: Keys and variables that name nothing and were skipped.
@@ -34,7 +47,7 @@ class Loaded:
 
     config: Config
     path: str
-    is_file: bool
+    identity: Identity | None = None
     env_pinned: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -68,16 +81,36 @@ def load(option: str | None, environ: Mapping[str, str]) -> Loaded:
         ConfigError: As `load_config`.
     """
     path, is_asked_for = choose_path(option, environ)
-    text = read_text(path)
-    if text is None and is_asked_for:
+    return load_path(path, environ, must_exist=is_asked_for)
+
+
+def load_path(path: str, environ: Mapping[str, str], *, must_exist: bool) -> Loaded:
+    """As `load`, from the file at `path`; raise ConfigError too when it must exist and does not."""
+    file = read(path)
+    if file is None and must_exist:
         raise ConfigError("", f"config file {quote(path)} does not exist")
-    return parse(text, path, environ)
+    if file is None:
+        return parse("", path, environ)
+    return evolve(parse(file.text, path, environ), identity=file.identity)
 
 
-def read_text(path: str) -> str | None:
-    """Return the text of the file at `path`, None when there is none; raise ConfigError."""
+def identity(path: str) -> Identity | None:
+    """Return which file `path` leads to now, through all links; None when it leads to none."""
+    try:
+        return _identity(os.stat(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _identity(stat: os.stat_result) -> Identity:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def read(path: str) -> File | None:
+    """Return the file at `path`, None when there is none; raise ConfigError when unreadable."""
     try:
         with open(path, "rb") as file:
+            found = _identity(os.fstat(file.fileno()))
             data = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
@@ -87,15 +120,14 @@ def read_text(path: str) -> str | None:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError("", f"config file {quote(path)} is larger than {FILE_BYTES_MAX} bytes")
     try:
-        return data.decode("utf-8-sig")  # some editors put a byte order mark
+        return File(data.decode("utf-8-sig"), found)  # some editors put a byte order mark
     except UnicodeDecodeError as fault:
         where = f"byte {fault.start}"
         raise ConfigError("", f"config file {quote(path)} is not UTF-8 at {where}") from None
 
 
-def parse(text: str | None, path: str, environ: Mapping[str, str]) -> Loaded:
-    """Return the valid configuration in `text` (None: no file) under `environ`; reads nothing
-    itself.
+def parse(text: str, path: str, environ: Mapping[str, str]) -> Loaded:
+    """Return the valid configuration in `text` under `environ`; reads no file.
 
     The admin pages check an edited text with this before they write it.
 
@@ -118,16 +150,15 @@ def parse(text: str | None, path: str, environ: Mapping[str, str]) -> Loaded:
     return Loaded(
         config=config,
         path=path,
-        is_file=text is not None,
         env_pinned=tuple(sorted(pinned)),
         unknown=(*notes.unknown, *unknown),
         warnings=tuple(notes.warnings),
     )
 
 
-def _tree(text: str | None, path: str) -> dict[str, object]:
+def _tree(text: str, path: str) -> dict[str, object]:
     try:
-        return tomllib.loads(text or "")
+        return tomllib.loads(text)
     except ValueError as fault:  # TOMLDecodeError, and integers of too many digits
         raise ConfigError("", f"config file {quote(path)} is not valid TOML: {fault}") from None
     except RecursionError:

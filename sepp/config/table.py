@@ -70,10 +70,10 @@ class Key:
 
     @property
     def unit(self) -> str:
-        """The unit of the value in words, or ""; by rule it is the end of the name."""
+        """The unit of the value in words, or ""; by rule the name holds it."""
         if self.name.endswith("_ms"):
             return "ms"
-        return "bytes" if self.name.endswith("_bytes") else ""
+        return "bytes" if "_bytes" in self.name else ""
 
     @property
     def variable(self) -> str:
