@@ -59,6 +59,9 @@ REASONLESS = (
 )
 
 
+PRAGMA = re.compile(r"# (?:noqa|type: ignore)")
+
+
 def code_files() -> list[str]:
     """Return the hand-written files that count as code."""
     return [
@@ -117,7 +120,9 @@ def test_lines_are_short_enough() -> None:
     too_long = [
         f"{path}:{number}"
         for path, number, line in texts()
-        if path in code and not path.endswith(".html") and len(line) > LINE_CHARACTERS_MAX
+        # As ruff counts: what silences a check, and why, may stick out.
+        if path in code and not path.endswith(".html")
+        if len(PRAGMA.split(line)[0].rstrip()) > LINE_CHARACTERS_MAX
     ]
     assert too_long == []
 
