@@ -14,10 +14,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked long, unless they are asked for; pytest counts them as deselected."""
+    """Leave out the tests marked long, unless they are asked for; pytest tells how many."""
     if config.getoption("--long"):
         return
-    long = [item for item in items if "long" in item.keywords]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if "long" not in item.keywords]
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
