@@ -35,7 +35,7 @@ from sepp.core.outcomes import (
 )
 from sepp.core.slots import WAS_REQUEUED
 from sepp.request import Body, Refusal
-from sepp.rpc.server import Call
+from sepp.rpc.call import Call
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.
 _JOB_ID: Final = b"\x0a\x24"

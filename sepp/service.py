@@ -25,7 +25,7 @@ from sepp.core.commands import Directive, NewJob
 from sepp.core.outcomes import Enqueued, Leased, LeasedJob
 from sepp.logs import get_logger
 from sepp.request import SilentRequest
-from sepp.rpc.server import Call
+from sepp.rpc.call import Call
 
 log = get_logger("sepp.service")
 
