@@ -56,6 +56,7 @@ async def bury(
 ) -> Result:
     """Send ready or scheduled jobs to the dead letters."""
     ids = [listing.parse_handle(handle)[0] for handle in handles]
+    await site.backend.locate(ids)
     current = _current(site, ids, lambda head: head.queue == queue and head.state is state)
     command = DeadLetter(queue, current, reason.encode() if reason else None)
     return await _move(site, actor, "jobs.dead_letter", command, queue, ids, current, reason)
@@ -105,6 +106,7 @@ async def _move_fenced(
     is_matching: bool = False,
 ) -> Result:
     ids = list(fences)
+    await site.backend.locate(ids)
     current = _current(
         site,
         ids,
@@ -163,6 +165,7 @@ async def release(
     parsed = listing.parse_job_id(job_id)
     if parsed is None:
         raise invalid("the id must be a UUID of 36 characters")
+    await site.backend.locate([parsed])
     head = site.backend.find(parsed)
     if head is None or head.queue != queue or head.state is not State.INFLIGHT:
         raise not_found("no job with this id is in flight in this queue")

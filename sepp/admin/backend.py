@@ -73,6 +73,7 @@ class JobHead:
     body_bytes: int
     reason_slot: int
     has_final_reason: bool
+    was_requeued: bool
     position: Position
 
 
@@ -135,18 +136,11 @@ class Facts:
 
 @define
 class Vitals:
-    """What the server page shows of the moment; None where it is not known."""
+    """The state of the moment, from counters."""
 
     command_queue_len: int = 0
     refuses_enqueues: bool = False  # the disk has no room for new jobs
     last_reload_error: str | None = None
-    memory_bytes: int | None = None
-    data_bytes: int | None = None
-    disk_free_bytes: int | None = None
-    commit_p50_ms: float | None = None
-    commit_p99_ms: float | None = None
-    segments: tuple["Segment", ...] = ()
-    last_compaction_ms: int | None = None
 
 
 @define
@@ -156,6 +150,20 @@ class Segment:
     name: str
     total_bytes: int
     live_bytes: int
+
+
+@define
+class ServerDetails:
+    """What the server page shows beside the figures; None where it is not known."""
+
+    memory_bytes: int | None = None
+    data_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    commit_count: int = 0
+    commit_p50_ms: float | None = None
+    commit_p99_ms: float | None = None
+    segments: tuple[Segment, ...] = ()
+    last_compaction_ms: int | None = None
 
 
 @define
@@ -221,6 +229,7 @@ class ConfigSource(Protocol):
     running: Config
     boot: Config
     reload_count: int  # grows after every cycle of the watcher, also a failed or empty one
+    last_error: str | None  # why the newest cycle failed, None when it did not
 
     def candidate(self, text: str) -> Config:
         """Return what the server would run with if the file held `text`, environment included.
@@ -253,6 +262,10 @@ class Backend(Protocol):
         """Return the state of the server; reads counters only."""
         ...
 
+    async def details(self) -> ServerDetails:
+        """Return what the server page shows; may look at the disk."""
+        ...
+
     def queue_names(self) -> list[str]:
         """Return the queues that hold something or were in use within 15 minutes, in any order."""
         ...
@@ -276,8 +289,12 @@ class Backend(Protocol):
         """Return the position in front of everything that is sorted at or after `at_ms`."""
         ...
 
+    async def locate(self, job_ids: Sequence[bytes]) -> None:
+        """Make sure that `find` can answer for these ids; it reads nothing from the disk."""
+        ...
+
     def find(self, job_id: bytes) -> JobHead | None:
-        """Return a job in any state, or None."""
+        """Return a job in any state, or None; its id was located before."""
         ...
 
     async def contents(self, heads: Sequence[JobHead]) -> list[JobContent | None]:

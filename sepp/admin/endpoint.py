@@ -5,10 +5,11 @@ that try every route with every role.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from attrs import define, frozen
+from msgspec import UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +23,8 @@ COOKIE: Final = "sepp_admin"
 QUERY_CHARS_MAX: Final = 2048
 
 Kind = Literal["text", "count", "ms", "flag", "names"]
+
+T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -195,3 +198,8 @@ def _parse_value(param: Param, value: str) -> Any:
 def page_limit(query: Mapping[str, Any], default: int = 50, largest: int = 100) -> int:
     """Return the `limit` of a list, clamped to 1…100."""
     return max(1, min(int(query.get("limit", default)), largest))
+
+
+def given(value: T | UnsetType) -> T | None:
+    """Return what was sent, None for what was left out."""
+    return None if isinstance(value, UnsetType) else value

@@ -4,14 +4,14 @@ What does not apply is left out (UNSET); `null` is said only where the API says 
 bodies are in `requests.py`.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from sepp.admin.requests import CauseName, Role, Scalar, Setting, StateName
 
 
-class Answer(Struct, kw_only=True):
+class Answer(Struct, kw_only=True, forbid_unknown_fields=True):
     """A body sent by the server."""
 
 
@@ -294,7 +294,7 @@ class Applied(Answer):
 class ConfigBody(Answer):
     """The configuration without its secrets."""
 
-    effective: dict[str, object]
+    effective: dict[str, Any]
     etag: str
     env_pinned: list[str]
     restart_only: list[str]
@@ -309,7 +309,7 @@ class AuditEntry(Answer):
     actor: str
     role: str | None
     action: str
-    details: dict[str, object]
+    details: dict[str, Any]
 
 
 class AuditPage(Answer):

@@ -94,6 +94,12 @@ class SelectBody(Request):
     reason: Reason | UnsetType = UNSET
 
 
+class PurgeBody(Request):
+    """Why a queue is emptied; goes into the audit trail."""
+
+    reason: Reason | UnsetType = UNSET
+
+
 class OverridesBody(Request):
     """Overrides of one queue; null removes one."""
 

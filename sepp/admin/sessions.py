@@ -23,6 +23,7 @@ RANKS: Final[dict[str, int]] = {"viewer": 1, "operator": 2, "admin": 3}
 
 SESSIONS_MAX: Final = 1024
 TOKEN_CHARS: Final = 64
+FAILURES_A_MINUTE: Final = 60  # wrong sign-ins that are put on record one by one
 LOCAL: Final = "local"  # the actor while no keys are set
 
 
@@ -127,6 +128,27 @@ class Sessions:
         over = [token for token, one in self._by_token.items() if one.expires_ms <= now_ms]
         for token in over:
             del self._by_token[token]
+
+
+class FailedLogins:
+    """Bounds how many wrong sign-ins a stranger can write into the trail."""
+
+    def __init__(self) -> None:
+        self._minute = 0
+        self._count = 0
+        self._unrecorded = 0
+
+    def admit(self, now_ms: int) -> int | None:
+        """Return how many went unrecorded since the last one if this one may be recorded."""
+        minute = now_ms // 60_000
+        if minute != self._minute:
+            self._minute, self._count = minute, 0
+        self._count += 1
+        if self._count > FAILURES_A_MINUTE:
+            self._unrecorded += 1
+            return None
+        unrecorded, self._unrecorded = self._unrecorded, 0
+        return unrecorded
 
 
 def _digest(secret: str) -> bytes:

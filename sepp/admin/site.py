@@ -9,7 +9,7 @@ from sepp.admin import trail
 from sepp.admin.backend import Backend, CommandRefusedError, Committed
 from sepp.admin.errors import ApiError
 from sepp.admin.notes import Notes
-from sepp.admin.sessions import Actor, Sessions
+from sepp.admin.sessions import Actor, FailedLogins, Sessions
 from sepp.admin.stats import Stats
 from sepp.admin.stream import Hub
 from sepp.core.commands import Command
@@ -27,7 +27,9 @@ class Site:
     stats: Stats = field(init=False)
     hub: Hub = field(factory=Hub, init=False)
     notes: Notes = field(factory=Notes, init=False)
+    failed_logins: FailedLogins = field(factory=FailedLogins, init=False)
     config_lock: trio.Lock = field(factory=trio.Lock, init=False)
+    wrong_login_s: float = 0.5  # what a wrong sign-in has to wait
 
     def __attrs_post_init__(self) -> None:
         self.sessions = Sessions(self.backend.config)

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-import structlog
 
 from sepp.admin.backend import AuditRow, Backend
 from sepp.admin.messages import AuditEntry, AuditPage
 from sepp.admin.sessions import Actor
+from sepp.logs import get_logger
 
 LOOKED_AT_MAX: Final = 1000  # rows of one call
 _BATCH: Final = 100
 
-_log = structlog.get_logger("sepp.admin.audit")
+_log = get_logger("sepp.admin.audit")
 _encode = msgspec.json.Encoder().encode
 
 
