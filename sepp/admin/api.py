@@ -32,6 +32,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *api_config.ENDPOINTS,
 )
 
+AMBIGUOUS: Final = ("/queues/{name}:purge",)
+"""Paths that could also be those of a queue whose name ends in the word."""
+
 STATUSES: Final = {
     "invalid_argument": 400,
     "if_match_required": 400,
@@ -71,7 +74,9 @@ def routes(site: Site) -> list[Route]:
     # A path with a colon word comes first: else the name before it would swallow the word.
     ordered = sorted(by_path.items(), key=lambda item: (":" not in item[0].rpartition("}")[2], 0))
     for path, methods in ordered:
-        found.append(Route(BASE + path, _dispatcher(site, methods), methods=_all_methods()))
+        # A queue may be named "a:purge": other methods than the word's own are about the queue.
+        names = list(methods) if path in AMBIGUOUS else _all_methods()
+        found.append(Route(BASE + path, _dispatcher(site, methods), methods=names))
     found.append(Route("/admin/api/{rest:path}", _unknown, methods=_all_methods()))
     return found
 

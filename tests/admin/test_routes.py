@@ -156,7 +156,8 @@ async def test_a_missing_etag_is_refused(console: Console, key: tuple[str, str])
 
 @pytest.mark.parametrize("path", sorted({path for _, path in TABLE}))
 async def test_other_methods_are_405_with_allow(console: Console, path: str) -> None:
-    known = {method for method, other in TABLE if other == path}
+    meant = "/queues/{name}" if path in api.AMBIGUOUS else path
+    known = {method for method, other in TABLE if other == meant}
     url = path.replace("{name}", "a").replace("{id}", "b").replace("{key_b64:path}", "c")
 
     answer = await console.call("PATCH", url)
