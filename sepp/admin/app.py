@@ -15,6 +15,7 @@ from sepp import http1
 from sepp.admin import api
 from sepp.admin.backend import Backend
 from sepp.admin.guard import Guard
+from sepp.admin.pages import routes as pages
 from sepp.admin.site import Site
 from sepp.http1 import ASGIApp
 
@@ -27,6 +28,7 @@ def application(site: Site) -> ASGIApp:
         Route("/", _home),
         Route("/admin/healthz", _healthz),
         *api.routes(site),
+        *pages.routes(site),
     ]
     return Guard(Starlette(routes=routes), site.sessions)
 

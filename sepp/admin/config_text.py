@@ -11,6 +11,7 @@ Value = str | int | float | bool | list[str] | None
 
 AUTH = "auth"
 API_KEYS = "api_keys"
+BLANKED = "•••"
 
 
 class Unreadable(Exception):
@@ -132,6 +133,19 @@ class Draft:
     def remove_api_keys(self) -> None:
         """Remove the list: no key is asked for any more."""
         self._section(AUTH).pop(API_KEYS, None)
+
+    # Showing it
+
+    def blank_secrets(self) -> None:
+        """Replace the secret of every key with dots, so that the text can be shown."""
+        for section, name in (("admin", "keys"), (AUTH, API_KEYS)):
+            table = self._doc.get(section)
+            entries: Any = table.get(name) if isinstance(table, MutableMapping) else None
+            for place, entry in enumerate(list(entries or ())):
+                if isinstance(entry, MutableMapping):
+                    entry["key"] = BLANKED
+                else:
+                    entries[place] = BLANKED
 
     def _name_plain_keys(self) -> None:
         keys = self._section(AUTH).get(API_KEYS)

@@ -172,8 +172,15 @@ class CoreBackend:
             dead_lettered_total=sum(queue.dead_lettered),
         )
         if queue.ready_count:
-            firsts = [lane[0] & SLOT_MASK for lane in queue.lanes if lane]
-            numbers.oldest_ready_at_ms = min(slots.enqueued_ms[slot] for slot in firsts)
+            enqueued_ms = slots.enqueued_ms
+            mask = queue.lane_mask
+            if mask & (mask - 1) == 0:  # one lane, as most queues have
+                lane = queue.lanes[mask.bit_length() - 1]
+                assert lane is not None
+                numbers.oldest_ready_at_ms = enqueued_ms[lane[0] & SLOT_MASK]
+            else:
+                firsts = [lane[0] & SLOT_MASK for lane in queue.lanes if lane]
+                numbers.oldest_ready_at_ms = min(enqueued_ms[slot] for slot in firsts)
         if queue.scheduled:
             numbers.next_due_ms = queue.scheduled[0] >> 32
         if queue.leased:

@@ -4,6 +4,7 @@ The table of endpoints is the single source of the routes, of the OpenAPI docume
 that try every route with every role.
 """
 
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
@@ -18,11 +19,14 @@ from sepp.admin.guard import read_body
 from sepp.admin.requests import LAST_MS, U32_MAX
 from sepp.admin.sessions import Actor, Role, Unauthorized
 from sepp.admin.site import Site
+from sepp.logs import get_logger
 
 COOKIE: Final = "sepp_admin"
 QUERY_CHARS_MAX: Final = 2048
 
 Kind = Literal["text", "count", "ms", "flag", "names"]
+
+_log = get_logger("sepp.admin.api")
 
 T = TypeVar("T")
 
@@ -119,6 +123,9 @@ async def serve(endpoint: Endpoint, site: Site, request: Request) -> Response:
         return await _serve(endpoint, site, request)
     except ApiError as error:
         return error.response()
+    except Exception:  # noqa: BLE001  # a fault of one request; it is answered and logged
+        _log.error("request failed", path=request.url.path, error=traceback.format_exc())
+        return ApiError(500, "internal", "the request failed; the log says why").response()
 
 
 async def _serve(endpoint: Endpoint, site: Site, request: Request) -> Response:

@@ -145,8 +145,7 @@ class Frame(Answer):
     server: FrameServer
     queues: dict[str, QueueFrame]
     attention: list[Attention]
-    totals: Totals
-    rates: Rates
+    all: QueueFrame  # the queues together, also those a narrowed frame leaves out
 
 
 class Point(Answer):

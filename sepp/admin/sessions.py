@@ -61,6 +61,9 @@ class Sessions:
         self._config = config
         self._by_token: dict[str, _Session] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_token)
+
     @property
     def is_enabled(self) -> bool:
         """Whether keys are set, so that everybody has to sign in."""

@@ -34,7 +34,7 @@ async def test_rates_are_zero_on_a_queues_first_sample(console: Console) -> None
         2.0,
     )
     assert idle.queues["webhooks"].rates.enqueued == 0.0
-    assert then.rates.enqueued == 3.0
+    assert then.all.rates.enqueued == 3.0
     assert (then.seq, then.ts_ms) == (first.seq + 1, first.ts_ms + 1000)
 
 
@@ -78,7 +78,7 @@ async def test_overview_is_narrowed_by_names(console: Console) -> None:
 
     assert overview["frame"]["queues"].keys() == {"a", "c"}
     assert overview["history"].keys() == {"a", "c"}
-    assert overview["frame"]["totals"]["enqueued"] == 3
+    assert overview["frame"]["all"]["totals"]["enqueued"] == 3
 
 
 async def test_the_whole_history_stays_small_with_many_queues(console: Console) -> None:
