@@ -146,6 +146,7 @@ async def _rows(
     view: View, pairs: Sequence[tuple[str, QueueFrame]], span: str, *, is_cards: bool
 ) -> list[Row]:
     declared = {queue.name for queue in view.site.backend.config.running.queues}
+    has_hits = is_cards and len(pairs) <= CARDS_MAX  # columns to point at would fill the page
     found = []
     for place, (name, queue) in enumerate(pairs):
         if place % 10 == 9:
@@ -157,7 +158,7 @@ async def _rows(
                 name,
                 queue,
                 name in declared,
-                _chart(view, name, span, points, is_spark=not is_cards),
+                _chart(view, name, span, points, is_spark=not is_cards, has_hits=has_hits),
                 oldest,
                 oldest is not None and view.now_ms - oldest >= 300_000,
             )
@@ -166,7 +167,13 @@ async def _rows(
 
 
 def _chart(
-    view: View, name: str | None, span: str, points: int, *, is_spark: bool = False
+    view: View,
+    name: str | None,
+    span: str,
+    points: int,
+    *,
+    is_spark: bool = False,
+    has_hits: bool = True,
 ) -> Chart:
     span_ms = prefs.RANGES[span][0]
     samples = view.site.stats.samples(name, span_ms, points)

@@ -7,12 +7,14 @@ A deed on everything that matches goes in steps of 1,000; without script each st
 import uuid
 from typing import Final
 
+from attrs import evolve
 from starlette.responses import Response
 
 from sepp.admin import actions, listing, wording
 from sepp.admin.actions import Result
 from sepp.admin.backend import JobHead, State
 from sepp.admin.errors import invalid
+from sepp.admin.listing import Filter
 from sepp.admin.notes import Tone
 from sepp.admin.pages import jobs
 from sepp.admin.pages.view import PageRoute, View, local_url, queue_url
@@ -84,7 +86,7 @@ def _keys(view: View) -> list[str]:
 
 
 def _reason(view: View) -> str:
-    return view.text("reason", REASON_CHARS_MAX).strip()
+    return view.text("why", REASON_CHARS_MAX).strip()
 
 
 def _told(result: Result, verb: str, queue: str) -> tuple[str, Tone]:
@@ -153,7 +155,7 @@ async def _move_all(view: View, verb: actions.DeadVerb) -> Response:
         view.actor,
         verb,
         queue,
-        listing.Filter(wanted.cause, wanted.job_type, wanted.reason, wanted.before_ms, until_ms),
+        evolve(wanted, until_ms=until_ms),
         listing.parse_cursor(view.text("cursor")),
         _reason(view),
     )
@@ -174,7 +176,7 @@ async def _move_all(view: View, verb: actions.DeadVerb) -> Response:
         done=done,
         gone=gone,
         total=total,
-        fields=[*fields, ("reason", _reason(view))],
+        fields=[*fields, ("why", _reason(view))],
         back=_back(view, State.DEAD_LETTER),
         action=view.request.url.path,
     )
@@ -207,8 +209,20 @@ def _ask_all(
         fields=[*fields, ("scope", "all"), ("until", str(until_ms)), ("total", str(total))],
         back=_back(view, State.DEAD_LETTER),
         action=view.request.url.path,
-        reason=_reason(view),
+        why=_reason(view),
+        api_filter=_api_filter(jobs.filter_of(values, view.now_ms)),
     )
+
+
+def _api_filter(wanted: Filter) -> dict[str, str | int]:
+    """Return a filter as the API takes it; the module sends the steps there."""
+    found = {
+        "cause": wanted.cause,
+        "job_type": wanted.job_type,
+        "reason": wanted.reason,
+        "failed_before_ms": wanted.before_ms,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _number(text: str, otherwise: int) -> int:

@@ -12,6 +12,7 @@ from sepp.admin.endpoint import identify
 from sepp.admin.errors import ApiError
 from sepp.admin.pages import (
     about,
+    assets,
     audit,
     config,
     dashboard,
@@ -22,26 +23,13 @@ from sepp.admin.pages import (
     prefs,
     queue_forms,
 )
-from sepp.admin.pages.view import (
-    ASSETS,
-    STATIC,
-    PageRoute,
-    View,
-    asset_version,
-    read_form,
-    with_query,
-)
+from sepp.admin.pages.view import PageRoute, View, read_form, with_query
 from sepp.admin.sessions import Actor, Unauthorized
 from sepp.admin.site import Site
 from sepp.logs import get_logger
 
 _log = get_logger("sepp.admin.pages")
 
-_MEDIA_TYPES: Final = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 _NOBODY: Final = Actor("", "viewer")
 
 # A link from elsewhere does not carry a SameSite=Strict cookie. A page that loads itself again
@@ -68,7 +56,7 @@ def routes(site: Site) -> list[Route]:
     """Return the routes of all pages, ending with one that says 404 in the frame."""
     found = [
         Route("/admin", lambda request: RedirectResponse("/admin/", status_code=307)),
-        Route("/admin/assets/{version}/{name}", _asset),
+        Route("/admin/assets/{version}/{name}", assets.serve),
     ]
     by_path: dict[str, dict[str, PageRoute]] = {}
     for page in TABLE:
@@ -147,15 +135,3 @@ def _error(view: View, status: int, text: str) -> Response:
 def _sentence(text: str) -> str:
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-async def _asset(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in ASSETS:
-        return Response("not found\n", 404, media_type="text/plain")
-    is_current = request.path_params["version"] == asset_version()
-    age = "public, max-age=31536000, immutable" if is_current else "no-cache"
-    media_type = _MEDIA_TYPES[name[name.rindex(".") :]]
-    return Response(
-        (STATIC / name).read_bytes(), media_type=media_type, headers={"cache-control": age}
-    )

@@ -1,6 +1,5 @@
 """One page request, and what turns its answer into HTML."""
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -18,28 +17,16 @@ from sepp.admin import wording
 from sepp.admin.errors import invalid
 from sepp.admin.guard import read_body
 from sepp.admin.notes import Note, Tone
-from sepp.admin.pages import prefs
+from sepp.admin.pages import assets, prefs
 from sepp.admin.pages.prefs import Prefs
 from sepp.admin.sessions import Actor, Role
 from sepp.admin.site import Site
 
 HERE: Final = Path(__file__).resolve().parent.parent
 TEMPLATES: Final = HERE / "templates"
-STATIC: Final = HERE / "static"
 NOTE_COOKIE: Final = "sepp_note"
 FORM_BYTES_MAX: Final = 8 * 1024 * 1024
 FORM_FIELDS_MAX: Final = 2000
-
-ASSETS: Final = ("admin.css", "admin.js", "icon.svg")
-
-
-@lru_cache(maxsize=1)
-def asset_version() -> str:
-    """Return a short hash of the static files; it stands in their URLs, so they never go stale."""
-    digest = hashlib.sha256()
-    for name in ASSETS:
-        digest.update((STATIC / name).read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def segment(text: str) -> str:
@@ -156,7 +143,7 @@ class View:
                 prefs=self.prefs,
                 now_ms=self.now_ms,
                 facts=self.site.backend.facts,
-                assets=f"/admin/assets/{asset_version()}",
+                assets=f"/admin/assets/{assets.version()}",
                 **values,
             )
         )
