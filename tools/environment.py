@@ -45,9 +45,6 @@ PEER_REQUIREMENTS = (
 PEER_SDIST = f"sepp_py-{PEER_VERSION}"
 PEER_SDIST_SHA256 = "7a206ab550db8e25e420d53507ddc71ba953690cf400acd211c4c93b3b911534"
 
-# Debian packages by the command each brings; installed where missing, if we are root.
-DEBIAN_PACKAGES = {"git": "git"}
-
 INSTALL_SECONDS_MAX = 600
 
 # The interpreter below any environment that is active: one must not be made out of itself.
@@ -58,9 +55,13 @@ class SetupFailed(Exception):
     """The machine lacks something or a download failed; the message says what."""
 
 
-def ensure_debian_packages() -> None:
-    """Install what is missing, as root with apt-get; say what to install otherwise."""
-    missing = {p for command, p in DEBIAN_PACKAGES.items() if shutil.which(command) is None}
+def ensure_debian_packages(by_command: dict[str, str]) -> None:
+    """Install what is missing, as root with apt-get; say what to install otherwise.
+
+    Args:
+        by_command: The packages needed, each under a command that it brings.
+    """
+    missing = {p for command, p in by_command.items() if shutil.which(command) is None}
     if not has_venv():
         missing.add("python3-venv")
     if not missing:
