@@ -33,8 +33,9 @@ from sepp.core.outcomes import (
     Outcome,
     QueueFull,
 )
+from sepp.core.slots import WAS_REQUEUED
 from sepp.request import Body, Refusal
-from sepp.rpc.server import Call
+from sepp.rpc.call import Call
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.
 _JOB_ID: Final = b"\x0a\x24"
@@ -206,7 +207,7 @@ class ReserveCall(PendingCall):
     __slots__ = ("damaged", "lost")
 
     damaged: Callable[[LeasedJob, BodyDamaged], None]  # told of each job whose body cannot be read
-    lost: Callable[[list[LeasedJob]], None]  # told of jobs nobody received
+    lost: Callable[[Leased], None]  # told of a lease nobody heard of
 
     def reply(self, outcome: Outcome, bodies: list[Body]) -> bool:
         assert type(outcome) is Leased
@@ -220,19 +221,23 @@ class ReserveCall(PendingCall):
             if type(body) is bytes:
                 parts.append(
                     wire.leased_job(
-                        body, attempt=job.attempt, enqueued_ms=job.enqueued_ms, lease=lease
+                        body,
+                        attempt=job.attempt,
+                        enqueued_ms=job.enqueued_ms,
+                        lease=lease,
+                        is_requeued=bool(job.flags & WAS_REQUEUED),
                     )
                 )
             else:
                 assert type(body) is BodyDamaged
                 self.damaged(job, body)
         message = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.call.respond(message, lambda: self.lost(jobs))
+        self.call.respond(message, lambda: self.lost(outcome))
         return True
 
     def undelivered(self, outcome: Outcome) -> None:
         if type(outcome) is Leased and outcome.jobs:
-            self.lost(outcome.jobs)
+            self.lost(outcome)
 
 
 class HolderCall(PendingCall):
@@ -318,6 +323,8 @@ def dead_letter(record: DeadJob, body: Body, reason: Body) -> pb.DeadLetterRecor
     """A dead letter as the wire has it; of an unreadable body only what the head tells."""
     if type(body) is bytes:
         job = wire.decode_job(body, attempt=record.attempt, enqueued_ms=record.enqueued_ms)
+        if record.flags & WAS_REQUEUED:
+            job.ClearField("scheduled_at")
     else:
         job = pb.Job(
             id=wire.id_text(record.job_id),
