@@ -240,27 +240,29 @@ def running_server() -> Iterator[Server]:
             raise SystemExit(1)
 
 
-def main() -> None:
+def run(description: str) -> None:
     """Run the demonstration, and leave the server running unless --once is given."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--once", action="store_true", help="stop after the demonstration")
     is_once = parser.parse_args().once
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with running_server() as server:
-        trio.run(demonstrate, server.port)
-        if is_once:
-            return
-        print(f"\nthe server goes on at 127.0.0.1:{server.port}; Ctrl-C stops it", flush=True)
-        try:
-            code = server.wait_for_end()
-        except KeyboardInterrupt:
-            print()
-            return
-        raise SystemExit(f"the server ended by itself, exit code {code}")
-
-
-if __name__ == "__main__":
     try:
-        main()
+        with running_server() as server:
+            trio.run(demonstrate, server.port)
+            if not is_once:
+                leave_running(server)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def leave_running(server: Server) -> None:
+    """Return at Ctrl-C; an end of the server by itself is a fault."""
+    print(f"\nthe server goes on at 127.0.0.1:{server.port}; Ctrl-C stops it", flush=True)
+    try:
+        code = server.wait_for_end()
+    except KeyboardInterrupt:
+        print()
+        return
+    raise SystemExit(f"the server ended by itself, exit code {code}")

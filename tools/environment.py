@@ -25,6 +25,7 @@ if sys.version_info < (3, 11):  # noqa: UP036  runs on whatever python3 is first
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +54,22 @@ BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
 
 class SetupFailed(Exception):
     """The machine lacks something or a download failed; the message says what."""
+
+
+def reexec_in_own() -> None:
+    """Go on in the project's environment: make it if need be and start this program again in it.
+
+    To be called before anything is imported that has to be installed. Returns at once where that
+    is the case already, in this environment or in one that someone made by hand.
+    """
+    if sys.prefix != sys.base_prefix and find_spec("ngh2") is not None:
+        return
+    try:
+        ensure_debian_packages({})
+        python = str(ensure_own(is_dev=False))
+    except SetupFailed as error:
+        sys.exit(f"set-up failed: {error}")
+    os.execv(python, [python, *sys.argv])
 
 
 def ensure_debian_packages(by_command: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_demonstration_works_all_its_jobs_and_stops() -> None:
     shown = subprocess.run(
-        [sys.executable, "tools/demonstration.py", "--once"],
+        [sys.executable, "tools/run", "--once"],
         cwd=ROOT,
         env=clean_environment(),
         stdin=subprocess.DEVNULL,
