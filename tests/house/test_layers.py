@@ -13,6 +13,7 @@ from tests.house.sources import (
     called_names,
     imports_of,
     is_within,
+    listing,
     module_of,
     python_files,
     repository_files,
@@ -135,7 +136,7 @@ def test_imports_go_down_only() -> None:
         for part, path, name, line in house_imports()
         if RANKS.get(part_of(name) or "", 0) < RANKS.get(part, 0)
     ]
-    assert upward == []
+    assert upward == [], listing(upward)
 
 
 def test_closed_parts_import_only_what_they_may() -> None:
@@ -146,7 +147,7 @@ def test_closed_parts_import_only_what_they_may() -> None:
         and part_of(name) not in (part, "sepp")
         and not any(is_within(name, allowed) for allowed in CLOSED[part])
     ]
-    assert strangers == []
+    assert strangers == [], listing(strangers)
 
 
 def test_no_circle_among_parts() -> None:
@@ -175,7 +176,7 @@ def test_core_has_no_clock_randomness_thread_file_or_socket() -> None:
         for name, line in called_names(path)
         if name in DISK_CALLS
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_core_never_waits() -> None:
@@ -186,7 +187,7 @@ def test_core_never_waits() -> None:
         for node in ast.walk(tree_of(path))
         if isinstance(node, kinds)
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_segstore_needs_only_trio_and_msgspec() -> None:
@@ -197,7 +198,7 @@ def test_segstore_needs_only_trio_and_msgspec() -> None:
         for name, line in imports_of(path)
         if name.partition(".")[0] not in allowed
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_segstore_touches_the_disk_through_its_vfs_only() -> None:
@@ -214,7 +215,7 @@ def test_segstore_touches_the_disk_through_its_vfs_only() -> None:
         for name, line in called_names(path)
         if name in DISK_CALLS
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_below_the_committer_nothing_reads_the_wall_clock() -> None:
@@ -225,7 +226,7 @@ def test_below_the_committer_nothing_reads_the_wall_clock() -> None:
         for name, line in called_names(path)
         if name in WALL_CLOCK_CALLS
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_only_the_committer_commits() -> None:
@@ -235,4 +236,4 @@ def test_only_the_committer_commits() -> None:
         for name, line in called_names(path)
         if name.endswith(".commit") and path != "sepp/committer.py"
     ]
-    assert found == []
+    assert found == [], listing(found)
