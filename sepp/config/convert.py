@@ -41,8 +41,8 @@ _EXPECTED: Final = {
 _TYPES: Final[dict[type, str]] = {
     str: "a string",
     bool: "a boolean",
-    int: "a large integer",
-    float: "a number out of range",
+    int: "an integer",
+    float: "a number",
     list: "a list",
     type(None): "null",
 }

@@ -68,7 +68,7 @@ def _key_lines(key: Key, *, is_commented: bool) -> list[str]:
 
 
 def _marks(key: Key) -> str:
-    """Allowed values, whether a restart is needed, and whether it does anything: `[1… ms; restart]`."""
+    """Allowed values, need of a restart, and whether it does anything: `[1… ms; restart]`."""
     marks = (
         f"{key.bounds} {key.unit}".strip() if key.bounds else "",
         " | ".join(key.choices),

@@ -7,12 +7,13 @@ A candidate becomes the snapshot when it is valid; when it is not, nothing chang
 
 import signal
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, Literal
 
 import trio
 
 from sepp.config.errors import ConfigError
-from sepp.config.load import Identity, Loaded, identity, load_path
+from sepp.config.load import Loaded, identity, load_path, parse
 from sepp.config.model import KEYS, Config
 from sepp.logs import get_logger
 
@@ -79,66 +80,77 @@ class Reloader:
     """Holds boot copy and snapshot, and replaces the snapshot.
 
     Args:
-        boot: What the server started with.
-        environ: The environment it started in.
+        loaded: What the server starts with.
+        environ: The environment it starts in.
         apply: Called with a new valid configuration before it becomes the snapshot; puts its limits
             and keys into service. Must not fail: the configuration was checked.
 
     Attributes:
-        boot: The boot copy.
-        loaded: The snapshot and where it came from.
-        cycle_count: Reloads so far, failed and empty ones too.
-        identity: Which file the last cycle met.
+        path: The file.
+        boot: The boot copy: what holds for restart-only keys.
+        running: The snapshot: what holds for all others.
+        reload_count: Cycles so far, failed and empty ones too.
+        identity: Which file the last cycle met; None for none.
     """
 
     def __init__(
-        self, boot: Loaded, environ: Mapping[str, str], apply: Callable[[Config], None]
+        self, loaded: Loaded, environ: Mapping[str, str], apply: Callable[[Config], None]
     ) -> None:
-        self.boot: Final = boot.config
-        self.loaded = boot
-        self.cycle_count = 0
-        self.identity: Identity | None = boot.identity
+        self.path = Path(loaded.path)
+        self.boot = loaded.config
+        self.running = loaded.config
+        self.reload_count = 0
+        self.identity = loaded.identity
+        self._loaded = loaded
         self._environ = environ
         self._apply = apply
         self._cycle_done = trio.Event()
 
-    @property
-    def config(self) -> Config:
-        """The snapshot; for restart-only keys ask `boot`."""
-        return self.loaded.config
+    def pinned(self) -> tuple[str, ...]:
+        """Return the sorted paths the environment sets, also those of fields that do not exist."""
+        return self._loaded.env_pinned
 
     def pending_restart(self) -> tuple[str, ...]:
         """Return the entries of RESTART_ONLY whose new values wait for a restart."""
-        return restart_changes(self.boot, self.config)
+        return restart_changes(self.boot, self.running)
 
-    async def wait_cycle(self) -> None:
-        """Wait until the next cycle is over."""
-        await self._cycle_done.wait()
+    def candidate(self, text: str) -> Config:
+        """Return what would hold if the file held `text`, environment included.
+
+        Raises:
+            ConfigError: It would be refused.
+        """
+        return parse(text, self._loaded.path, self._environ).config
+
+    async def wait_reload(self, seen: int) -> None:
+        """Return once `reload_count` is no longer `seen`."""
+        while self.reload_count == seen:
+            await self._cycle_done.wait()
 
     def reload(self) -> Result:
         """Read file and environment again, apply what is new; an invalid file changes nothing."""
-        self.identity = identity(self.loaded.path)
+        self.identity = identity(self._loaded.path)
         try:
             result = self._reload()
         except ConfigError as fault:
             log.error(
                 "config reload failed; keeping the running configuration",
-                path=self.loaded.path,
+                path=self._loaded.path,
                 error=str(fault),
             )
             result = "failed"
-        self.cycle_count += 1
+        self.reload_count += 1
         done, self._cycle_done = self._cycle_done, trio.Event()
         done.set()
         return result
 
     def _reload(self) -> Result:
-        old = self.loaded
+        old = self._loaded
         # A file that never was may still be missing; one that was read must not vanish unnoticed.
         new = load_path(old.path, self._environ, must_exist=old.identity is not None)
         self.identity = new.identity
         if new.config == old.config:
-            self.loaded = new
+            self._loaded = new
             return "unchanged"
         for text in new.warnings:
             log.warning(text)
@@ -150,7 +162,7 @@ class Reloader:
                 "changed settings need a restart and keep their running values", fields=fields
             )
         self._apply(new.config)
-        self.loaded = new
+        self._loaded, self.running = new, new.config
         log.info(
             "configuration reloaded",
             path=new.path,
@@ -167,7 +179,7 @@ async def watch(
     Looking at the path again and again sees what a watch on one inode misses: rename-over saves and
     the swapped links of mounted config maps. A file that appears only later is seen too.
     """
-    path = reloader.loaded.path
+    path = str(reloader.path)
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_poll, reloader)
@@ -181,10 +193,10 @@ async def watch(
 
 
 async def _poll(reloader: Reloader) -> None:
-    seen = reloader.identity
+    path, seen = str(reloader.path), reloader.identity
     while True:
         await trio.sleep(POLL_S)
-        found = identity(reloader.loaded.path)
+        found = identity(path)
         # The second look keeps a file from being read while it is being written: cut to nothing,
         # it would pass for a configuration without keys.
         if found != reloader.identity and found == seen:
