@@ -1,7 +1,8 @@
-"""One class for each RPC that goes through the committer: the call, its command, and how to answer it.
+"""One class for each RPC that goes through the committer: the call, its command, its answer.
 
-An object of these classes is the committer's `Request`. It lives from submit to answer; its `answer` is
-called when the outcome is durable and makes the response bytes, mostly by joining constants.
+An object of these classes is the committer's `Request`. It lives from submit to answer; its
+`answer` is called when the outcome is durable and makes the response bytes, mostly by joining
+constants.
 """
 
 from bisect import bisect_left
@@ -11,9 +12,10 @@ from typing import Final
 
 from purerpc import StatusCode
 
+from segstore import BodyDamaged
 from sepp import wire
 from sepp._generated import queue_pb2 as pb
-from sepp.committer import BUCKETS_S, Body, Committer, Refusal
+from sepp.committer import BUCKETS_S, Committer
 from sepp.core.commands import Command
 from sepp.core.outcomes import (
     Accepted,
@@ -31,8 +33,9 @@ from sepp.core.outcomes import (
     Outcome,
     QueueFull,
 )
-from sepp.rpc.server import Call
-from segstore import BodyDamaged
+from sepp.core.slots import WAS_REQUEUED
+from sepp.request import Body, Refusal
+from sepp.rpc.call import Call
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.
 _JOB_ID: Final = b"\x0a\x24"
@@ -199,12 +202,12 @@ def atomic_rejection(errors: list[tuple[int, pb.JobRejection]]) -> bytes:
 
 
 class ReserveCall(PendingCall):
-    """A long poll. Jobs whose answer cannot be sent at all go back at once, the attempt uncounted."""
+    """A long poll. Jobs of an answer that cannot be sent go back at once, attempt uncounted."""
 
     __slots__ = ("damaged", "lost")
 
     damaged: Callable[[LeasedJob, BodyDamaged], None]  # told of each job whose body cannot be read
-    lost: Callable[[list[LeasedJob]], None]  # told of jobs nobody received
+    lost: Callable[[Leased], None]  # told of a lease nobody heard of
 
     def reply(self, outcome: Outcome, bodies: list[Body]) -> bool:
         assert type(outcome) is Leased
@@ -218,19 +221,23 @@ class ReserveCall(PendingCall):
             if type(body) is bytes:
                 parts.append(
                     wire.leased_job(
-                        body, attempt=job.attempt, enqueued_ms=job.enqueued_ms, lease=lease
+                        body,
+                        attempt=job.attempt,
+                        enqueued_ms=job.enqueued_ms,
+                        lease=lease,
+                        is_requeued=bool(job.flags & WAS_REQUEUED),
                     )
                 )
             else:
                 assert type(body) is BodyDamaged
                 self.damaged(job, body)
         message = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.call.respond(message, lambda: self.lost(jobs))
+        self.call.respond(message, lambda: self.lost(outcome))
         return True
 
     def undelivered(self, outcome: Outcome) -> None:
         if type(outcome) is Leased and outcome.jobs:
-            self.lost(outcome.jobs)
+            self.lost(outcome)
 
 
 class HolderCall(PendingCall):
@@ -313,9 +320,11 @@ class DrainCall(PendingCall):
 
 
 def dead_letter(record: DeadJob, body: Body, reason: Body) -> pb.DeadLetterRecord:
-    """A dead letter as the wire has it. A body that cannot be read leaves only what the head tells."""
+    """A dead letter as the wire has it; of an unreadable body only what the head tells."""
     if type(body) is bytes:
         job = wire.decode_job(body, attempt=record.attempt, enqueued_ms=record.enqueued_ms)
+        if record.flags & WAS_REQUEUED:
+            job.ClearField("scheduled_at")
     else:
         job = pb.Job(
             id=wire.id_text(record.job_id),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from sepp.core.commands import Now
 
-# While wall and steady clock agree this closely the difference is drift, not a step; leases then need no
-# correction at all.
+# While wall and steady clock agree this closely the difference is drift, not a step; leases then
+# need no correction at all.
 SKEW_MS_MIN = 50
 
 

@@ -1,12 +1,12 @@
-"""The one door for change: every command goes through `Committer.submit`, every answer leaves after its sync.
+"""The one door for change: commands go in by `Committer.submit`, answers leave after their sync.
 
-A command is applied to the machine at once, in the caller's turn. Its writes collect in the *open group*.
-One task turns the open group into a batch and commits it; while that sync runs in a worker thread, new
-commands are applied to the next group. When the sync is done the next batch starts first and the finished
-group is answered while the disk works. Hence:
+A command is applied to the machine at once, in the caller's turn. Its writes collect in the *open
+group*. One task turns the open group into a batch and commits it; while that sync runs in a worker
+thread, new commands are applied to the next group. When the sync is done the next batch starts
+first and the finished group is answered while the disk works. Hence:
 
-- nothing that depends on an unsynced change is shown to anyone: an answer waits for the newest batch that
-  held a change when its command was applied, and leaves at once when there is none;
+- nothing that depends on an unsynced change is shown to anyone: an answer waits for the newest
+  batch that held a change when its command was applied, and leaves at once when there is none;
 - RAM never has to be rolled back: a batch that fails ends the process (`StoreFailed`);
 - one sync serves all commands that came while the one before it ran (group commit).
 """
@@ -15,50 +15,23 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
-from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
+from segstore import BodyDamaged, Room, StoreFailed
 from sepp.clock import Clock
 from sepp.core.commands import Command, Enqueue, Reserve
 from sepp.core.outcomes import Drained, Leased, Outcome, Parked
 from sepp.journal import Journal
-from segstore import BodyDamaged, Room, StoreFailed
+from sepp.request import AwaitedRequest, Body, Refusal, Request
 
 RECORDS_MAX: Final = 4096
 BYTES_MAX: Final = 4 * 1024 * 1024
 # How long a call may wait for room in the command queue before it is refused.
 QUEUE_WAIT_S: Final = 5.0
 
-# A stored body, what is wrong with it, or None while it is still being read.
-Body = bytes | BodyDamaged | None
-
 _NO_BODIES: Final[list[Body]] = []
-
-
-class Refusal(Enum):
-    """Why a command was not applied, or why nobody can say whether it was."""
-
-    OVERLOADED = "overloaded"  # the command queue was full for 5 s; nothing was applied
-    DISK_FULL = "disk full"  # nothing was applied
-    STOPPING = "stopping"  # nothing was applied
-    UNKNOWN = "unknown"  # the store failed: the change may or may not survive
-
-
-class Request(Protocol):
-    """A command and whoever waits for its outcome."""
-
-    command: Command
-    is_gone: bool  # set by the owner; a command not yet applied is then dropped
-
-    def answer(self, outcome: Outcome, bodies: list[Body]) -> None:
-        """Take the outcome: it is durable. `bodies` belong to the jobs of Leased and Drained, in order."""
-        ...
-
-    def refuse(self, refusal: Refusal) -> None:
-        """Learn that there is no outcome."""
-        ...
 
 
 class _Group:
@@ -117,8 +90,8 @@ class Committer:
     def submit(self, request: Request) -> None:
         """Apply a request now, or queue it while the open group is full.
 
-        Its `answer` or `refuse` is called exactly once, later or before this returns, unless the owner
-        called `forget`.
+        Its `answer` or `refuse` is called exactly once, later or before this returns, unless the
+        owner called `forget`.
         """
         if not self._waiting and not self._is_full():
             self._apply(request)
@@ -145,7 +118,7 @@ class Committer:
 
     async def run_group(self, commands: list[Command]) -> list[Outcome]:
         """Apply several commands back to back, in one batch; all are durable on return."""
-        waits = [_Awaited(command) for command in commands]
+        waits = [AwaitedRequest(command) for command in commands]
         for wait in waits:
             self._apply(wait)
         for wait in waits:
@@ -163,7 +136,7 @@ class Committer:
         return len(self._waiting) + len(self._overflow)
 
     async def wait_idle(self) -> None:
-        """Return once nothing is queued, open or in flight; what was submitted before is answered."""
+        """Return once nothing is queued, open or in flight: all submitted before is answered."""
         while self._waiting or self._in_flight is not None or self._has_open_work():
             self._idle = trio.Event()
             await self._idle.wait()
@@ -182,23 +155,22 @@ class Committer:
 
     def _apply(self, request: Request) -> None:
         command = request.command
-        kind = type(command)
         room = self._store.room()
-        if room is not Room.OK and (kind is Enqueue or room is Room.NONE):
+        if room is not Room.OK and (type(command) is Enqueue or room is Room.NONE):
             request.refuse(Refusal.DISK_FULL)
             return
         machine = self._machine
         outcome = machine.handle(command, self._clock.now())
         if type(outcome) is Parked:
-            self._parked[command] = request  # type: ignore[index]  # only a Reserve parks
+            assert type(command) is Reserve
+            self._parked[command] = request
             self._check_deadline()
             return
-        if kind is Enqueue:
-            self._open.body_bytes += sum([len(job.body) for job in command.jobs])  # type: ignore[union-attr]
+        if type(command) is Enqueue:
+            self._open.body_bytes += sum([len(job.body) for job in command.jobs])
         group = self._answer_group()
         group.answers.append((request, outcome, self._bodies(group, outcome)))
-        if machine.woken:
-            self._take_woken(group)
+        self._take_woken(group)
         if group is self._open:
             self._work.set()
 
@@ -311,7 +283,8 @@ class Committer:
         while True:
             await self._done.wait()
             self._done = trio.Event()
-            # Let the next commit reach its worker thread first: answers are made while the disk works.
+            # Let the next commit reach its worker thread first: answers are made while the disk
+            # works.
             await trio.lowlevel.checkpoint()
             while self._durable:
                 group = self._durable.popleft()
@@ -330,41 +303,6 @@ class Committer:
         for request in (*self._waiting, *(request for _, request in self._overflow)):
             request.refuse(Refusal.STOPPING)
         self._flush()
-
-
-class _Awaited:
-    """A request made by a task of this process instead of a call."""
-
-    __slots__ = ("_outcome", "_refusal", "command", "is_gone", "is_settled")
-
-    def __init__(self, command: Command) -> None:
-        self.command = command
-        self.is_gone = False
-        self.is_settled = trio.Event()
-        self._outcome: Outcome | None = None
-        self._refusal: Refusal | None = None
-
-    def answer(self, outcome: Outcome, bodies: list[Body]) -> None:
-        self._outcome = outcome
-        self.is_settled.set()
-
-    def refuse(self, refusal: Refusal) -> None:
-        self._refusal = refusal
-        self.is_settled.set()
-
-    def outcome(self) -> Outcome:
-        if self._refusal is not None:
-            raise Refused(self._refusal)
-        assert self._outcome is not None
-        return self._outcome
-
-
-class Refused(Exception):
-    """A command of this process got no outcome; `refusal` says why."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.value)
-        self.refusal = refusal
 
 
 # Upper bounds of every duration histogram in seconds; one more bucket counts what is slower.

@@ -1,16 +1,17 @@
-"""Between core and store: which writes a group made, which body belongs to a job, what a restart finds.
+"""Between core and store: the writes of a group, the body of a job, what a restart finds.
 
-Core knows orderings and segstore knows bytes; only this module knows both. It has no clock and no task.
+Core knows orderings and segstore knows bytes; only this module knows both. It has no clock and no
+task.
 """
 
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
+from segstore import Batch, BodyDamaged, Store
 from sepp.core import slots as tables
 from sepp.core.commands import Now
 from sepp.core.machine import Machine
-from segstore import Batch, BodyDamaged, Store
 
 # Bytes of a record without its body, as an upper bound for the caps of a group.
 RECORD_BYTES: Final = 128
@@ -30,7 +31,7 @@ class Journal:
         self._dedup_hash = blake2b(digest_size=16, key=store.position().store_uuid)
 
     def dedup_key(self, queue: str, idempotency_key: str) -> bytes:
-        """The 16-byte name of a (queue, key) pair; keyed by the store, so nobody can aim at a collision."""
+        """The 16-byte name of a (queue, key) pair, keyed by the store: nobody aims at a clash."""
         digest = self._dedup_hash.copy()
         name = queue.encode()
         digest.update(len(name).to_bytes(4, "big") + name + idempotency_key.encode())
@@ -62,8 +63,8 @@ class Journal:
     def build(self, now: Now) -> Batch:
         """Turn the writes of the open group into a batch and start the next group empty.
 
-        Nothing is on disk yet. Records are made from the columns as they stand, so a job enqueued and
-        leased in one group is one record.
+        Nothing is on disk yet. Records are made from the columns as they stand, so a job enqueued
+        and leased in one group is one record.
         """
         machine = self.machine
         batch = self.store.build(machine.puts, machine.states, machine.deletes, clock_ms=now.log_ms)
@@ -73,7 +74,9 @@ class Journal:
         return batch
 
     def bodies_nowait(self, slots: Sequence[int]) -> list[bytes | None]:
-        """Bodies of live slots as far as RAM and page cache hold them; None: read it with the store."""
+        """Bodies of live slots as far as RAM and page cache hold them; None: read it with the
+        store.
+        """
         puts = self.machine.puts
         if len(slots) == 1:
             body = puts.get(slots[0])
@@ -90,7 +93,9 @@ class Journal:
 
 
 class QueueNameDamaged(Exception):
-    """The row that names a queue cannot be read: its jobs could not be found. Restore or salvage."""
+    """The row that names a queue cannot be read: its jobs could not be found. Restore or
+    salvage.
+    """
 
     def __init__(self, damage: BodyDamaged) -> None:
         super().__init__(f"the name of a queue is damaged: {damage}")

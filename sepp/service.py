@@ -1,7 +1,7 @@
 """sepp.v1.QueueService: each RPC as check, decode, submit. Answers are made in `sepp/calls.py`.
 
-Methods are plain functions: none may block. What the caller got wrong is answered here, before anything
-is submitted; what only the state can tell is an outcome.
+Methods are plain functions: none may block. What the caller got wrong is answered here, before
+anything is submitted; what only the state can tell is an outcome.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,20 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from purerpc import StatusCode
 
+from segstore import BodyDamaged
 from sepp import __version__, calls, validate, wire
 from sepp._generated import queue_pb2 as pb
 from sepp._generated.queue_purerpc import QueueServiceServicer
 from sepp.auth import ApiKeys
 from sepp.clock import Clock
-from sepp.committer import Body, Committer, Refusal
+from sepp.committer import Committer
 from sepp.config.policy import QueuePolicy
 from sepp.core import commands
 from sepp.core.commands import Directive, NewJob
-from sepp.core.outcomes import Enqueued, LeasedJob, Outcome
+from sepp.core.outcomes import Enqueued, Leased, LeasedJob
 from sepp.logs import get_logger
-from sepp.rpc.server import Call
-from segstore import BodyDamaged
+from sepp.request import SilentRequest
+from sepp.rpc.call import Call
 
 log = get_logger("sepp.service")
 
@@ -46,7 +47,6 @@ class QueueService(QueueServiceServicer):
         policy: Limits and strict mode; swapped by `reload`.
         keys: Who may call; swapped by `reload`.
         clock: For schedule horizons and the server's time.
-        answer_bytes_max: Bound of a Reserve or Drain answer; 0: none.
         retention_ms: Dead letter retention at boot, as GetServerInfo tells it.
     """
 
@@ -56,14 +56,12 @@ class QueueService(QueueServiceServicer):
         keys: ApiKeys,
         clock: Clock,
         *,
-        answer_bytes_max: int,
         retention_ms: int,
     ) -> None:
         self.phase = Phase.STARTING
         self._policy = policy
         self._keys = keys
         self._clock = clock
-        self._answer_bytes_max = answer_bytes_max
         self._retention_ms = retention_ms
         self._committer: Committer
         self._dedup_key: Callable[[str, str], bytes]
@@ -77,11 +75,10 @@ class QueueService(QueueServiceServicer):
         self._dedup_key = dedup_key
         self.phase = Phase.SERVING
 
-    def reload(self, policy: QueuePolicy, keys: ApiKeys, *, answer_bytes_max: int) -> None:
+    def reload(self, policy: QueuePolicy, keys: ApiKeys) -> None:
         """Use other limits and keys from the next call on."""
         self._policy = policy
         self._keys = keys
-        self._answer_bytes_max = answer_bytes_max
 
     # Enqueue.
 
@@ -120,7 +117,7 @@ class QueueService(QueueServiceServicer):
             self._committer.submit(pending)
 
     def _is_batch_size_right(self, call: Call, request: pb.EnqueueBatchRequest) -> bool:
-        count, most = len(request.jobs), self._policy.global_limits.max_enqueue_batch
+        count, most = len(request.jobs), self._policy.limits_global.max_enqueue_batch
         if 0 < count <= most:
             return True
         if count == 0:
@@ -199,23 +196,24 @@ class QueueService(QueueServiceServicer):
                 names = ", ".join(dict.fromkeys(unknown))
                 call.fail(StatusCode.FAILED_PRECONDITION, f"unknown queues: {names}")
                 return
-        limits = policy.global_limits
+        limits = policy.limits_global
         wait, lease = request.wait_timeout, request.lease_duration
         command = commands.Reserve(
             queues,
             lease_ms=max(1, wire.span_ms(lease.seconds, lease.nanos)),
             wait_ms=min(wire.span_ms(wait.seconds, wait.nanos), limits.max_wait_timeout_ms),
             max_jobs=min(request.max_jobs or 1, limits.max_reserve_batch),
-            answer_bytes_max=self._answer_bytes_max,
+            answer_bytes_max=limits.max_response_bytes,
         )
         pending = calls.ReserveCall(call, command, self._committer, self.statistics["reserve"])
         pending.damaged = self._set_aside
         pending.lost = self._give_back
         self._committer.submit(pending)
 
-    def _give_back(self, jobs: list[LeasedJob]) -> None:
-        for job in jobs:
-            self._committer.submit(_Silent(commands.GiveBack(job.job_id, job.attempt)))
+    def _give_back(self, leased: Leased) -> None:
+        for job in leased.jobs:
+            command = commands.GiveBack(job.job_id, job.attempt, leased.expires_ms)
+            self._committer.submit(SilentRequest(command))
 
     def _set_aside(self, job: LeasedJob, damage: BodyDamaged) -> None:
         log.error(
@@ -223,7 +221,7 @@ class QueueService(QueueServiceServicer):
             job_id=wire.id_text(job.job_id),
             damage=str(damage),
         )
-        self._committer.submit(_Silent(commands.SetAside(job.job_id, job.attempt)))
+        self._committer.submit(SilentRequest(commands.SetAside(job.job_id, job.attempt)))
 
     # What the holder of a lease may do.
 
@@ -289,8 +287,9 @@ class QueueService(QueueServiceServicer):
         if request is None or self._is_refused(call, validate.drain_fault(request)):
             return
         queue = request.queue if request.HasField("queue") else None
-        most = min(request.max or 1, self._policy.global_limits.max_reserve_batch)
-        command = commands.Drain(queue, most, self._answer_bytes_max)
+        limits = self._policy.limits_global
+        most = min(request.max or 1, limits.max_reserve_batch)
+        command = commands.Drain(queue, most, limits.max_response_bytes)
         pending = calls.DrainCall(
             call, command, self._committer, self.statistics["drain_dead_letters"]
         )
@@ -304,7 +303,7 @@ class QueueService(QueueServiceServicer):
         if self._decode(call, pb.GetServerInfoRequest) is None:
             return
         policy = self._policy
-        limits, per_queue = policy.global_limits, policy.defaults
+        limits, per_queue = policy.limits_global, policy.limits("")
         info = pb.GetServerInfoResponse(
             server_version=__version__,
             supported_protocol_versions=[PROTOCOL_VERSION],
@@ -366,22 +365,6 @@ METHODS: Final = (
     "extend",
     "drain_dead_letters",
 )
-
-
-class _Silent:
-    """A command nobody waits for."""
-
-    __slots__ = ("command", "is_gone")
-
-    def __init__(self, command: commands.Command) -> None:
-        self.command = command
-        self.is_gone = False
-
-    def answer(self, outcome: Outcome, bodies: list[Body]) -> None:
-        """Nothing to tell."""
-
-    def refuse(self, refusal: Refusal) -> None:
-        """The lease then stands until it ends."""
 
 
 def new_job_id() -> bytes:

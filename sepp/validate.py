@@ -45,7 +45,7 @@ class Checked:
     trace: pb.TraceContext | None
     has_custom: bool
     due_ms: int
-    scheduled: bytes
+    scheduled: bytes | None
 
 
 def queue_name_fault(name: str) -> str | None:
@@ -93,7 +93,7 @@ def check_job(
     )
     if rejection is not None:
         return rejection
-    due_ms, scheduled = 0, b""
+    due_ms, scheduled = 0, None
     if _SCHEDULED in fields:
         at = fields[_SCHEDULED]
         due_ms = wire.span_ms(at.seconds, at.nanos)
@@ -149,7 +149,7 @@ def _name_rejection(
     fields: dict[int, Any], policy: QueuePolicy, limits: QueueLimits
 ) -> pb.JobRejection | None:
     """Steps 3-6."""
-    longest = policy.global_limits
+    longest = policy.limits_global
     actual = byte_length(fields[_QUEUE])
     if actual > longest.max_queue_name_bytes:
         return pb.JobRejection(
@@ -263,7 +263,7 @@ def reserve_fault(request: pb.ReserveRequest, policy: QueuePolicy) -> str | None
         return "worker_id must not be empty; leave it unset for none"
     if request.HasField("max_jobs") and request.max_jobs < 1:
         return "max_jobs is 0; it must be at least 1"
-    limits = policy.global_limits
+    limits = policy.limits_global
     if len(queues) > limits.max_reserve_queues:
         return (
             f"{len(queues)} queues listed; limits.max_reserve_queues allows "

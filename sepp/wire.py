@@ -1,8 +1,9 @@
 """Pieces of protobuf wire format written by hand where a message is joined from stored bytes.
 
 A job's body is made once, at enqueue, and never decoded to be delivered: a delivery is a join of
-stored parts and a few fields that belong to this lease. Each field is written exactly once, because a
-message field that appears twice would merge instead of replace (protobuf encoding, "Last One Wins").
+stored parts and a few fields that belong to this lease. Each field is written exactly once, because
+a message field that appears twice would merge instead of replace (protobuf encoding, "Last One
+Wins").
 
 Body on disk (never reuse the version byte):
 
@@ -92,7 +93,7 @@ def encode_body(
     payload: pb.Payload | None,
     has_custom: bool,
     trace: pb.TraceContext | None,
-    scheduled: bytes,
+    scheduled: bytes | None,
 ) -> bytes:
     """Make the body of a new job from a checked request.
 
@@ -101,7 +102,8 @@ def encode_body(
         payload: Its payload, or None when absent.
         has_custom: Whether its custom map has entries.
         trace: The context to store, or None.
-        scheduled: The encoded Timestamp as it was sent, echoed for ever; empty when unset.
+        scheduled: The encoded Timestamp as it was sent, echoed for ever; None when unset. The epoch
+            itself encodes to no bytes at all, and is echoed too.
     """
     common = _common_fields(request.queue, request.job_type, priority, max_attempts)
     fixed = _ID + job_id.encode() + common
@@ -113,10 +115,11 @@ def encode_body(
     trace_part = b""
     if trace is not None:
         trace_part = trace_field(trace.SerializeToString())
-    if scheduled:
-        scheduled = _SCHEDULED_AT + varint(len(scheduled)) + scheduled
+    scheduled_part = b""
+    if scheduled is not None:
+        scheduled_part = _SCHEDULED_AT + varint(len(scheduled)) + scheduled
     prefix = _PREFIX.pack(_VERSION, len(fixed), len(trace_part))
-    return b"".join((prefix, fixed, trace_part, scheduled))
+    return b"".join((prefix, fixed, trace_part, scheduled_part))
 
 
 def trace_field(context: bytes) -> bytes:
@@ -125,7 +128,13 @@ def trace_field(context: bytes) -> bytes:
 
 
 def leased_job(
-    body: bytes, *, attempt: int, enqueued_ms: int, lease: bytes, trace: bytes | None = None
+    body: bytes,
+    *,
+    attempt: int,
+    enqueued_ms: int,
+    lease: bytes,
+    trace: bytes | None = None,
+    is_requeued: bool = False,
 ) -> bytes:
     """Join one entry of ReserveResponse.jobs, tag and length included.
 
@@ -133,15 +142,20 @@ def leased_job(
         body: The stored body.
         lease: The field from `lease_field`.
         trace: Replaces the stored trace_context field when given.
+        is_requeued: The schedule of the job is over and not told any more.
     """
     size = _PREFIX.size
     _, fixed_length, trace_length = _PREFIX.unpack_from(body)
     facts = b"".join((_ATTEMPT, varint(attempt), _enqueued_field(enqueued_ms), lease))
-    if trace is None:
+    if trace is None and not is_requeued:
         # What is stored behind the prefix is in final form: one slice takes it all.
         return b"".join((_JOBS, varint(len(body) - size + len(facts)), body[size:], facts))
-    fixed = body[size : size + fixed_length]
-    scheduled = body[size + fixed_length + trace_length :]
+    fixed_end = size + fixed_length
+    trace_end = fixed_end + trace_length
+    fixed = body[size:fixed_end]
+    if trace is None:
+        trace = body[fixed_end:trace_end]
+    scheduled = b"" if is_requeued else body[trace_end:]
     length = len(fixed) + len(trace) + len(scheduled) + len(facts)
     return b"".join((_JOBS, varint(length), fixed, trace, scheduled, facts))
 

@@ -1,0 +1,44 @@
+"""The dedup window: which idempotency keys are taken, by which job, until when.
+
+A record is a row of the table DEDUP under the hashed key. Its body is empty: the id of the job it
+stands for is split over the head fields `order` and `enqueued_ms`, so a hit reads nothing from
+disk. The deadline is pinned when the record is made; whether the job still exists does not matter.
+"""
+
+from sepp.core.commands import Now
+from sepp.core.jobs import LAST_MS, JobTable
+from sepp.core.queue import Queue
+from sepp.core.slots import DEDUP, LIVE
+
+
+def find_duplicate(table: JobTable, key: bytes, now: Now) -> bytes | None:
+    """Return the id of the job that holds `key`, None when the key is free.
+
+    A record whose deadline has come is no longer a hit, swept or not.
+    """
+    slots = table.slots
+    slot = slots.find(DEDUP, key)
+    if slot < 0 or slots.state[slot] != LIVE or slots.at_ms[slot] <= now.wall_ms:
+        return None
+    return slots.order[slot].to_bytes(8, "big") + slots.enqueued_ms[slot].to_bytes(8, "big")
+
+
+def remember(table: JobTable, queue: Queue, key: bytes, job_id: bytes, now: Now) -> None:
+    """Tie `key` to `job_id` for the window of `queue`; an expired record of the key is replaced."""
+    slots = table.slots
+    slot = slots.find(DEDUP, key)
+    if slot >= 0 and slots.state[slot] == LIVE:
+        queue.dedup.remove(slots.at_ms[slot] << 32 | slot)
+    deadline_ms = min(now.wall_ms + queue.limits.dedup_window_ms, LAST_MS)
+    slot = table.upsert(DEDUP, key, queue, b"", at_ms=deadline_ms)
+    slots.order[slot] = int.from_bytes(job_id[:8], "big")
+    slots.enqueued_ms[slot] = int.from_bytes(job_id[8:], "big")
+    queue.dedup.add(deadline_ms << 32 | slot)
+    table.timers.dedup.hasten(queue, deadline_ms)
+
+
+def forget(table: JobTable, queue: Queue, slot: int) -> None:
+    """Free the key of the record in `slot`."""
+    queue.dedup.remove(table.slots.at_ms[slot] << 32 | slot)
+    table.delete(slot)
+    table.note_if_empty(queue)
