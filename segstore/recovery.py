@@ -203,8 +203,9 @@ class Recovery:
         dropped: set[int] = set()
         listed: SegmentList | None = None
         offset = SEGMENT_HEADER_BYTES
-        while not isinstance(frame := scan.parse(offset), str):
-            for local in frame.locals:
+        while not isinstance(header := scan.parse_header(offset), str):
+            found = scan.locals_of(header)
+            for local in () if isinstance(found, str) else found:
                 if isinstance(local, SegmentList) and listed is None:
                     listed = local
                     self._victim = local.victim
@@ -212,7 +213,7 @@ class Recovery:
                     dropped.add(local.segment)
                 elif isinstance(local, Compact):
                     self._victim = local.segment
-            offset += frame.header.frame_bytes
+            offset += header.frame_bytes
         assert listed is not None, "the first frame was checked before"
         if self._victim in dropped:
             self._victim = 0

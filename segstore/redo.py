@@ -39,7 +39,9 @@ class Redo:
         if frame.batch is not None:
             count = frame.batch.count
             start = header.offset + header.locals_offset - 4 * count
-            self._count_needed(segment, Counter(decode_u32(scan.view[start : start + 4 * count])))
+            homes = bytes(scan.view[start : start + 4 * count])
+            if homes.count(0) != len(homes):
+                self._count_needed(segment, Counter(decode_u32(homes)))
             self._apply_records(
                 self._layout.raw_record,
                 scan.record_bytes_of(frame),

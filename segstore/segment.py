@@ -66,7 +66,7 @@ class Segment:
 
     def reading_file(self, vfs: VFS) -> File:
         """Return the open file, opening it for reading when it is not."""
-        file = self.writing_file()
+        file = self.file or self.writing_file()
         if file is None:
             file = self.file = vfs.open(self.path, is_readonly=True)
         return file
