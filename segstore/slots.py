@@ -88,6 +88,17 @@ class Slots:
         self.directory.tables[table][key] = slot
         return slot
 
+    def allocate_run(self, table: int, keys: Sequence[bytes]) -> int:
+        """Return the first of as many neighbouring slots as there are keys, all of them new."""
+        first, count = self._unused, len(keys)
+        if first + count > self._count:
+            self._grow(max(count, _GROWTH_SLOTS))
+        self._unused += count
+        self.keys[first << 4 : (first + count) << 4] = b"".join(keys)
+        self.tables[first : first + count] = array("B", [table]) * count
+        self.directory.tables[table].update(zip(keys, range(first, first + count), strict=True))
+        return first
+
     def find(self, table: int, key: bytes) -> int:
         """Return the slot of a live entry, or -1."""
         return self.directory.tables[table].get(key, ABSENT)
