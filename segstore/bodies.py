@@ -2,7 +2,7 @@
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
@@ -124,7 +124,7 @@ class BodyReader:
             self._read_cached(slots, missing, found)
         return found
 
-    async def read(self, slots: Sequence[int]) -> list[bytes | BodyDamaged]:
+    def read(self, slots: Sequence[int]) -> Awaitable[list[bytes | BodyDamaged]]:
         """See `Store.read_bodies`."""
         found: list[bytes | BodyDamaged] = []
         wanted: list[Wanted] = []
@@ -134,11 +134,16 @@ class BodyReader:
                 wanted.append(self._locate(slot, len(found)))
             found.append(body or b"")
         self._counters.body_hits += len(found) - len(wanted)
+        for each in wanted:
+            each.segment.begin_read()
+        return self._finish_read(wanted, found)
+
+    async def _finish_read(
+        self, wanted: "list[Wanted]", found: list[bytes | BodyDamaged]
+    ) -> list[bytes | BodyDamaged]:
         if not wanted:
             await trio.lowlevel.checkpoint()
             return found
-        for each in wanted:
-            each.segment.begin_read()
         try:
             read = await self._run_in_worker(lambda: read_wanted(self._vfs, wanted), Lane.READ)
         finally:

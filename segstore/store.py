@@ -9,7 +9,7 @@ blocking part to `run_in_worker`.
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -273,16 +273,17 @@ class Store:
         self._check()
         return self._reader.read_nowait(slots)
 
-    async def read_bodies(self, slots: Sequence[int]) -> list[bytes | BodyDamaged]:
-        """Return bodies, or in place of one what is wrong with it.
+    def read_bodies(self, slots: Sequence[int]) -> Awaitable[list[bytes | BodyDamaged]]:
+        """Return, when awaited, bodies, or in place of one what is wrong with it.
 
-        Which bodies are meant is settled at the call: the slots may be reused while this waits.
+        Which bodies are meant is settled at the call, not when it is awaited: slots may be reused and
+        segments dropped meanwhile. So it must be awaited, once.
 
         Args:
             slots: Each must be in a batch that was built.
         """
         self._check()
-        return await self._reader.read(slots)
+        return self._reader.read(slots)
 
     # The rest.
 

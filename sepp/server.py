@@ -217,7 +217,7 @@ class _Process:
         return store
 
     def _log_ready(self, seconds: float) -> None:
-        totals = self.machine.statistics().totals
+        totals = self.machine.statistics()
         storage = self.boot.storage
         log.info(
             "storage ready",
@@ -235,7 +235,7 @@ class _Process:
         if self.policy.is_strict:
             foreign = [
                 queue.name
-                for queue in self.machine.statistics().queues
+                for queue in totals.queues
                 if not self.policy.is_declared(queue.name)
             ]
             if foreign:
