@@ -110,6 +110,10 @@ class World:
         self.machine.restore(live, names, self.now())
         self.machine.check()
 
+    def has_writes(self) -> bool:
+        """Whether the open group has anything to write."""
+        return bool(self.machine.puts or self.machine.states or self.machine.deletes)
+
     # Short words
 
     def new_job(
