@@ -36,7 +36,7 @@ class Clock:
         self._now = Now(0, 0, 0, 0)
 
     def resume(self, log_ms: int) -> None:
-        """Never stamp anything earlier than `log_ms`, the log clock of the store that was opened."""
+        """Never stamp anything earlier than `log_ms`, the log clock of the opened store."""
         self._log_ms = max(self._log_ms, log_ms)
         self._read_at_ms = -1
 

@@ -1,11 +1,12 @@
-"""The process: one nursery whose children are front, committer, sweeper, upkeep, metrics and admin.
+"""The process: one nursery whose children are front, committer, sweeper, upkeep and reload.
 
-Start: bind the port (liveness answers, every RPC says UNAVAILABLE), lock and read the data directory,
-restore core, start the children, log `queue server listening`, serve.
+Start: bind the port (liveness answers, every RPC says UNAVAILABLE), lock and read the data
+directory, restore core, start the children, log `queue server listening`, serve.
 
 Stop: the first SIGTERM or SIGINT ends accepting, answers waiting reserves empty and lets calls in
-flight finish within `server.shutdown_grace_ms`; then the children are cancelled and the store closes
-clean. A second signal ends the process at once. A failed write or sync ends it with exit code 74.
+flight finish within `server.shutdown_grace_ms`; then the children are cancelled and the store
+closes clean. A second signal ends the process at once. A failed write or sync ends it with exit
+code 74.
 """
 
 import os
@@ -32,7 +33,7 @@ from sepp.core.restore import InconsistentStateError
 from sepp.core.slots import FIELDS
 from sepp.journal import Journal, QueueNameDamaged
 from sepp.logs import configure, get_logger
-from sepp.rpc.health import Health, Status
+from sepp.rpc.health import Health
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.server import Server
 from sepp.rpc.transport import tls_server_context
@@ -96,7 +97,7 @@ class _Process:
             self.clock,
             retention_ms=loaded.config.storage.dead_letter_retention_ms,
         )
-        self.health = Health({"": Status.SERVING, SERVICE_NAME: Status.NOT_SERVING})
+        self.health = Health(serving=("",), not_serving=(SERVICE_NAME,))
         self.reloader = Reloader(loaded, os.environ, self.apply)
         self.machine: Machine
         self.journal: Journal
@@ -120,7 +121,7 @@ class _Process:
                 try:
                     await self._serve(store, front)
                 finally:
-                    with trio.CancelScope(shield=True):  # bounded by the disk: what is built is synced
+                    with trio.CancelScope(shield=True):  # bounded by the disk
                         await store.close()
             nursery.cancel_scope.cancel()
         log.info("queue server stopped")
@@ -178,7 +179,6 @@ class _Process:
         if storage.persist_mode == "buffer":
             log.warning("writes are not fsynced; recent ones can be lost", persist_mode="buffer")
         started = perf_counter()
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         options = Options(
             persist=storage.persist_mode,
             segment_bytes=storage.segment_bytes,
@@ -239,7 +239,7 @@ class _Process:
                 if not self.policy.is_declared(queue.name)
             ]
             if foreign:
-                log.warning("strict mode: jobs in undeclared queues are out of reach", queues=foreign)
+                log.warning("strict mode: these queues are undeclared and out of reach", queues=foreign)
         log.info(
             "storage opened",
             persist_mode=storage.persist_mode,
@@ -269,7 +269,7 @@ class _Process:
             nursery.start_soon(sweeper.serve)
             nursery.start_soon(keep_up, store)
             self.service.start(self.committer, self.journal.dedup_key)
-            self.health.set(SERVICE_NAME, Status.SERVING)
+            self.health.set(SERVICE_NAME, is_serving=True)
             front.flush()
             self._log_listening(front)
             await nursery.start(watch, self.reloader)
@@ -289,7 +289,7 @@ class _Process:
 
     async def _finish_calls(self, front: Server) -> None:
         self.service.phase = Phase.STOPPING
-        self.health.set(SERVICE_NAME, Status.NOT_SERVING)
+        self.health.set(SERVICE_NAME, is_serving=False)
         front.stop_accepting()
         front.go_away()
         self.committer.end_waits()

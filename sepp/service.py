@@ -117,7 +117,7 @@ class QueueService(QueueServiceServicer):
             self._committer.submit(pending)
 
     def _is_batch_size_right(self, call: Call, request: pb.EnqueueBatchRequest) -> bool:
-        count, most = len(request.jobs), self._policy.limits_global.max_enqueue_batch
+        count, most = len(request.jobs), self._policy.global_limits.max_enqueue_batch
         if 0 < count <= most:
             return True
         if count == 0:
@@ -196,7 +196,7 @@ class QueueService(QueueServiceServicer):
                 names = ", ".join(dict.fromkeys(unknown))
                 call.fail(StatusCode.FAILED_PRECONDITION, f"unknown queues: {names}")
                 return
-        limits = policy.limits_global
+        limits = policy.global_limits
         wait, lease = request.wait_timeout, request.lease_duration
         command = commands.Reserve(
             queues,
@@ -287,7 +287,7 @@ class QueueService(QueueServiceServicer):
         if request is None or self._is_refused(call, validate.drain_fault(request)):
             return
         queue = request.queue if request.HasField("queue") else None
-        limits = self._policy.limits_global
+        limits = self._policy.global_limits
         most = min(request.max or 1, limits.max_reserve_batch)
         command = commands.Drain(queue, most, limits.max_response_bytes)
         pending = calls.DrainCall(
@@ -303,7 +303,7 @@ class QueueService(QueueServiceServicer):
         if self._decode(call, pb.GetServerInfoRequest) is None:
             return
         policy = self._policy
-        limits, per_queue = policy.limits_global, policy.limits("")
+        limits, per_queue = policy.global_limits, policy.defaults
         info = pb.GetServerInfoResponse(
             server_version=__version__,
             supported_protocol_versions=[PROTOCOL_VERSION],
