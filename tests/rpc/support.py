@@ -118,3 +118,8 @@ async def calling(harness: Harness, **options: Any) -> AsyncIterator[Channel]:
     """A channel to the server."""
     async with open_channel("127.0.0.1", harness.port, **options) as channel:
         yield channel
+
+
+def purerpc_channel(harness: Harness) -> Any:
+    """A channel of purerpc, an independent peer; needs the fixture `purerpc_leftovers`."""
+    return purerpc.insecure_channel("127.0.0.1", harness.port)

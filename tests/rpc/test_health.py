@@ -8,42 +8,56 @@ from purerpc import StatusCode
 from sepp._generated.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from sepp._generated.health_purerpc import HealthStub
 from sepp.rpc.health import Health
-from tests.rpc.support import serving
+from tests.rpc import frames
+from tests.rpc.support import purerpc_channel, serving
+
+pytestmark = [
+    pytest.mark.usefixtures("purerpc_leftovers"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 SERVING = HealthCheckResponse.SERVING
 NOT_SERVING = HealthCheckResponse.NOT_SERVING
 UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
+WATCH = "/grpc.health.v1.Health/Watch"
 
 
 async def test_check_tells_the_status_of_each_name():
     health = Health([""], ["some.Service"])
-    async with serving(health) as harness, purerpc.insecure_channel("127.0.0.1", harness.port) as c:
-        stub = HealthStub(c)
+    async with (
+        serving(health) as harness,
+        purerpc_channel(harness) as channel,
+    ):
+        check = HealthStub(channel).Check
 
-        assert (await stub.Check(HealthCheckRequest(service=""))).status == SERVING
-        assert (await stub.Check(HealthCheckRequest(service="some.Service"))).status == NOT_SERVING
+        assert (await check(HealthCheckRequest(service=""))).status == SERVING
+        assert (await check(HealthCheckRequest(service="some.Service"))).status == NOT_SERVING
 
         health.set("some.Service", is_serving=True)
 
-        assert (await stub.Check(HealthCheckRequest(service="some.Service"))).status == SERVING
+        assert (await check(HealthCheckRequest(service="some.Service"))).status == SERVING
 
 
 async def test_check_of_an_unknown_name_is_not_found():
     async with (
         serving(Health([""])) as harness,
-        purerpc.insecure_channel("127.0.0.1", harness.port) as c,
+        purerpc_channel(harness) as channel,
     ):
         with pytest.raises(purerpc.RpcFailedError) as caught:
-            await HealthStub(c).Check(HealthCheckRequest(service="nobody"))
+            await HealthStub(channel).Check(HealthCheckRequest(service="nobody"))
 
-    assert caught.value.status.status_code is StatusCode.NOT_FOUND
+        assert caught.value.status.status_code is StatusCode.NOT_FOUND
+        assert caught.value.status.status_message == "unknown service 'nobody'"
 
 
 async def test_watch_streams_each_change_and_starts_with_the_present():
     health = Health([""])
-    async with serving(health) as harness, purerpc.insecure_channel("127.0.0.1", harness.port) as c:
+    async with (
+        serving(health) as harness,
+        purerpc_channel(harness) as channel,
+    ):
         with trio.fail_after(10):
-            stream = HealthStub(c).Watch(HealthCheckRequest(service="late.Service"))
+            stream = HealthStub(channel).Watch(HealthCheckRequest(service="late.Service"))
 
             assert (await anext(stream)).status == UNKNOWN
             health.set("late.Service", is_serving=False)
@@ -53,17 +67,22 @@ async def test_watch_streams_each_change_and_starts_with_the_present():
             health.set("late.Service", is_serving=True)
             harness.server.flush()
             assert (await anext(stream)).status == SERVING
-            await stream.aclose()
 
 
-async def test_a_watcher_that_left_is_forgotten():
+@pytest.mark.parametrize("how", ["reset", "close"])
+async def test_a_watcher_that_left_is_forgotten(how):
     health = Health([""])
     async with serving(health) as harness:
-        async with purerpc.insecure_channel("127.0.0.1", harness.port) as c:
-            stream = HealthStub(c).Watch(HealthCheckRequest(service=""))
-            await anext(stream)
-            assert harness.server.statistics().streams_open == 1
-            await stream.aclose()
+        peer = await frames.RawPeer.greeted(harness.port)
+        await peer.send(frames.request(1, WATCH, frames.message(b"")))
+        await peer.until_frame(frames.DATA)
+        assert len(health._watchers) == 1
 
-        await harness.until(lambda: harness.server.statistics().connections == 0)
-        assert health._watchers == {}
+        if how == "reset":
+            await peer.send(frames.reset(1))
+        else:
+            await peer.close()
+
+        await harness.until(lambda: health._watchers == {})
+        assert harness.server.statistics().streams_open == 0
+        await peer.close()
