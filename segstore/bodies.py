@@ -2,9 +2,9 @@
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import trio
@@ -124,7 +124,7 @@ class BodyReader:
             self._read_cached(slots, missing, found)
         return found
 
-    def read(self, slots: Sequence[int]) -> Awaitable[list[bytes | BodyDamaged]]:
+    def read(self, slots: Sequence[int]) -> Coroutine[Any, Any, list[bytes | BodyDamaged]]:
         """See `Store.read_bodies`."""
         found: list[bytes | BodyDamaged] = []
         wanted: list[Wanted] = []
@@ -136,11 +136,12 @@ class BodyReader:
         self._counters.body_hits += len(found) - len(wanted)
         for each in wanted:
             each.segment.begin_read()
-        return self._finish_read(wanted, found)
+        return self._finish(wanted, found)
 
-    async def _finish_read(
+    async def _finish(
         self, wanted: "list[Wanted]", found: list[bytes | BodyDamaged]
     ) -> list[bytes | BodyDamaged]:
+        """Read what `found` lacks and put it there."""
         if not wanted:
             await trio.lowlevel.checkpoint()
             return found

@@ -36,12 +36,11 @@ class Builder:
         writer: LogWriter,
         puts: Mapping[int, bytes],
         states: Iterable[int],
-        deletes: Iterable[int],
+        gone: list[int],
         clock_ms: int,
     ) -> BuiltFrame | None:
         """Make the frame of a batch, or None if there is nothing to write."""
         lsns = self._slots.lsn
-        gone = list(deletes)
         bodies = dict(puts)
         if gone:
             for slot in gone:

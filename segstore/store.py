@@ -9,8 +9,9 @@ blocking part to `run_in_worker`.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import trio
 
@@ -225,7 +226,10 @@ class Store:
         writer = self._writer
         assert writer.active is not None, "only a writer builds"
         first_lsn = writer.last_lsn + 1
-        frame = self._builder.build(writer, puts, states, deletes, clock_ms)
+        gone = list(deletes)
+        frame = self._builder.build(writer, puts, states, gone, clock_ms)
+        if gone:
+            self._cache.forget(gone)
         if frame is None:
             return Batch(first_lsn, 0, clock_ms, 0, None)
         assert frame.bodies is not None
@@ -273,11 +277,11 @@ class Store:
         self._check()
         return self._reader.read_nowait(slots)
 
-    def read_bodies(self, slots: Sequence[int]) -> Awaitable[list[bytes | BodyDamaged]]:
+    def read_bodies(self, slots: Sequence[int]) -> Coroutine[Any, Any, list[bytes | BodyDamaged]]:
         """Return, when awaited, bodies, or in place of one what is wrong with it.
 
-        Which bodies are meant is settled at the call, not when it is awaited: slots may be reused and
-        segments dropped meanwhile. So it must be awaited, once.
+        Which bodies are meant is settled at the call, not when it is awaited: the slots may be
+        reused from then on.
 
         Args:
             slots: Each must be in a batch that was built.
