@@ -234,12 +234,12 @@ class _Process:
             )
         if self.policy.is_strict:
             foreign = [
-                queue.name
-                for queue in totals.queues
-                if not self.policy.is_declared(queue.name)
+                queue.name for queue in totals.queues if not self.policy.is_declared(queue.name)
             ]
             if foreign:
-                log.warning("strict mode: these queues are undeclared and out of reach", queues=foreign)
+                log.warning(
+                    "strict mode: these queues are undeclared and out of reach", queues=foreign
+                )
         log.info(
             "storage opened",
             persist_mode=storage.persist_mode,

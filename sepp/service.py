@@ -135,7 +135,7 @@ class QueueService(QueueServiceServicer):
         rejections: list[pb.JobRejection | None] = []
         for index, job in enumerate(request.jobs):
             checked = validate.check_job(job, policy, now_ms)
-            if type(checked) is validate.Checked:
+            if isinstance(checked, validate.Checked):
                 jobs.append(self._new_job(job, checked))
                 rejections.append(None)
             else:
@@ -221,7 +221,6 @@ class QueueService(QueueServiceServicer):
             job_id=wire.id_text(job.job_id),
             damage=str(damage),
         )
-        self._committer.submit(SilentRequest(commands.SetAside(job.job_id, job.attempt)))
 
     # What the holder of a lease may do.
 
