@@ -21,7 +21,7 @@ from typing import Any
 import trio
 
 from sepp._generated import queue_pb2 as pb
-from sepp.rpc.channel import Channel
+from sepp.rpc.channel import Channel, open_channel
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_TEXT = "queue server listening"
@@ -133,15 +133,12 @@ async def call(channel: Channel, method: str, request: Any, answer: Any) -> floa
 async def demonstrate(port: int) -> None:
     """Put jobs of three kinds in and work them."""
     story = Story()
-    channel = await Channel.connect("127.0.0.1", port)
-    try:
+    async with open_channel("127.0.0.1", port) as channel:
         names = await enqueue_plain(channel, story)
         names |= await enqueue_scheduled(channel, story)
         names |= await enqueue_keyed_twice(channel, story)
         await work(channel, story, names)
         story.tell("done", f"{len(names)} jobs worked; nothing is left in the queue")
-    finally:
-        await channel.aclose()
 
 
 async def enqueue(channel: Channel, *jobs: pb.EnqueueRequest) -> tuple[list[Any], float]:
