@@ -1,6 +1,5 @@
 """Bodies: the ones in RAM, and reading the others from their segments."""
 
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from zlib import crc32
 import trio
 
 from segstore.errors import BodyDamaged
+from segstore.events import log
 from segstore.options import Counters
 from segstore.segment import Segment
 from segstore.slots import Slots
 from segstore.vfs import VFS
 from segstore.workers import Lane, RunInWorker
-
-log = logging.getLogger("segstore")
 
 # What a cached body costs beyond its bytes: the object, the entry.
 _ENTRY_BYTES: Final = 150
@@ -157,7 +155,7 @@ class BodyReader:
         for each, result in zip(wanted, read, strict=True):
             if isinstance(result, BodyDamaged):
                 self._counters.bodies_damaged += 1
-                log.error("segstore: %s", result)
+                log.error("body damaged; it is never handed out", body=result)
             found[each.index] = result
         return found
 

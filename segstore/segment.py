@@ -121,6 +121,8 @@ def make_file(
         sync_names(vfs, directory)
     except OSError:
         file.close()
+        if vfs.exists(tmp):  # on a full disk it is in the way
+            vfs.unlink(tmp)
         raise
     file.path = path
     return file
