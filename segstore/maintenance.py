@@ -90,6 +90,8 @@ class Maintenance:
 
     def room_now(self) -> Room:
         """Return `room`, or NONE when the last segment that can be written to is nearly full."""
+        if self.writer.failure is not None:
+            return Room.NONE
         if self.room is Room.OK:
             return Room.OK
         active, spare = self.writer.active, self.writer.spare
