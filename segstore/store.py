@@ -360,9 +360,10 @@ class Store:
         files = [segment.file for segment in self._segments.values()]
         files += [spare.file if spare is not None else None, self._directory.lock]
         for file in files:
+            if file is None:
+                continue
             try:
-                if file is not None:
-                    file.close()
+                file.close()
             except OSError as problem:
                 log.warning("closing a file failed", path=file.path, error=problem)
 
