@@ -27,6 +27,7 @@ ENOUGH_SEGMENTS: Final = 3
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PAUSE_MS: Final = 1000  # nothing is due before
+_DROP_ROUNDS: Final = 8  # in one call of `maintain`
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +62,9 @@ class Maintenance:
                 return _PAUSE_MS
             if free >= self.options.segment_bytes:
                 await self._make_spare()
-            await self._drop_dead()
+            for _ in range(_DROP_ROUNDS):
+                if not await self._drop_dead():
+                    break
             return await self._settle(self.clock_ms())
         finally:
             self._is_running = False
@@ -135,14 +138,17 @@ class Maintenance:
         )
         self.flusher.counters.spares_made += 1
 
-    async def _drop_dead(self) -> None:
-        """Drop the segments in which nothing counts any more."""
+    async def _drop_dead(self) -> bool:
+        """Drop the segments in which nothing counts any more; return whether there were any.
+
+        When they are gone the deletes at home there count no more, so others may follow.
+        """
         writer, flusher = self.writer, self.flusher
         assert writer.active is not None
         sealed = [each for each in writer.segments if each != writer.active.id]
         dead = [writer.segments[each] for each in self.usage.droppable(sealed)]
         if not dead:
-            return
+            return False
         frame = writer.local_frame(*(SegmentDrop(segment.id) for segment in dead))
         await flusher.flush(frame, is_durable=True)
         await flusher.guarded(lambda: self._remove(dead), Lane.MAINTENANCE)
@@ -153,6 +159,7 @@ class Maintenance:
             if not segment.reader_count:
                 segment.close()
             flusher.counters.drops += 1
+        return True
 
     def _remove(self, segments: list[Segment]) -> None:
         """Take the files away; the names are durably gone on return, before any later drop."""
