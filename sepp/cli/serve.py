@@ -28,7 +28,10 @@ def serve(
     loaded = load(config, os.environ)
     from sepp import server  # a wrong configuration is told before the server is imported
 
-    return server.run(loaded)
+    try:
+        return server.run(loaded.config, config_path=loaded.path)
+    except server.StartFailed as failed:
+        raise exits.StartError(str(failed)) from None
 
 
 def refuse_rival() -> None:

@@ -40,11 +40,12 @@ LAYERS = (
         "sepp.clock",
         "sepp.journal",
         "sepp.logs",
+        "sepp.reloader",
         "sepp.request",
         "sepp.validate",
     ),
     ("sepp.config", "sepp.http1", "sepp.rpc"),
-    ("segstore", "sepp._generated", "sepp.core", "sepp.quoting", "sepp.wire"),
+    ("segstore", "sepp._generated", "sepp.core", "sepp.exits", "sepp.quoting", "sepp.wire"),
     ("sepp",),
 )
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
