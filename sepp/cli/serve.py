@@ -28,10 +28,7 @@ def serve(
     loaded = load(config, os.environ)
     from sepp import server  # a wrong configuration is told before the server is imported
 
-    try:
-        return server.run(loaded.config, config_path=loaded.path)
-    except server.StartFailed as failed:
-        raise exits.StartError(str(failed)) from None
+    return server.run(loaded)
 
 
 def refuse_rival() -> None:

@@ -18,6 +18,7 @@ from sepp.core.outcomes import (
 )
 from sepp.core.queue import Queue
 from sepp.core.reserve import wake
+from sepp.core.slots import DEDUP
 
 
 def enqueue(table: JobTable, command: Enqueue, now: Now) -> Enqueued | AtomicRefused:
@@ -45,8 +46,10 @@ def _enqueue_one(
     if queue.closing_slot >= 0 and is_closing(table, queue, now):
         return QueueClosing(queue.name)
     dedup_key = job.dedup_key
+    dedup_slot = -1
     if dedup_key is not None:
-        job_id = dedup.find_duplicate(table, dedup_key, now)
+        dedup_slot = table.slots.find(DEDUP, dedup_key)
+        job_id = dedup.find_duplicate(table, dedup_slot, now)
         if job_id is not None:
             queue.deduplicated += 1
             return Accepted(job_id, True)
@@ -55,7 +58,7 @@ def _enqueue_one(
         return QueueFull(queue.name, depth_max)
     table.insert(queue, job, now)
     if dedup_key is not None:
-        dedup.remember(table, queue, dedup_key, job.job_id, now)
+        dedup.remember(table, queue, dedup_key, dedup_slot, job.job_id, now)
     return Accepted(job.job_id)
 
 

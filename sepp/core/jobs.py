@@ -143,22 +143,23 @@ class JobTable:
     # Rows
 
     def upsert(self, table: int, key: bytes, queue: Queue, body: bytes, *, at_ms: int) -> int:
-        """Write a row of any table but JOBS and return its slot; an older row of that key is
-        replaced.
-        """
-        slots = self.slots
-        slot = slots.find(table, key)
+        """Write a row of any table but JOBS, replacing one of that key; return its slot."""
+        slot = self.slots.find(table, key)
         if slot < 0:
-            slot = slots.allocate(table, key)
-        else:
-            # Deleted since the last batch and wanted again.
+            slot = self.slots.allocate(table, key)
+        self.write_row(slot, queue, body, at_ms=at_ms)
+        return slot
+
+    def write_row(self, slot: int, queue: Queue, body: bytes, *, at_ms: int) -> None:
+        """Fill the row in `slot`; one deleted since the last batch lives again."""
+        slots = self.slots
+        if self.deletes:
             self.deletes.pop(slot, None)
         slots.state[slot] = LIVE
         slots.queue[slot] = queue.number
         slots.at_ms[slot] = at_ms
         slots.body_length[slot] = len(body)
         self.puts[slot] = body
-        return slot
 
     def delete(self, slot: int) -> None:
         """Note that `slot` dies with the next batch; its columns stay readable until then."""
@@ -203,10 +204,8 @@ class JobTable:
         hastens the lease timer, once for all jobs it takes.
         """
         slots = self.slots
-        slot = queue.first_ready()
-        after = TRANSITIONS[slots.state[slot], Event.LEASE]
-        queue.pop_ready()
-        slots.state[slot] = after
+        slot = queue.pop_ready()
+        slots.state[slot] = TRANSITIONS[slots.state[slot], Event.LEASE]
         slots.at_ms[slot] = deadline_ms + skew_ms
         if skew_ms:
             self.skews[slot] = skew_ms

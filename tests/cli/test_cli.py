@@ -15,8 +15,9 @@ import sepp
 from sepp import __version__
 from sepp.cli.app import run
 from sepp.config.example import render
-from sepp.config.load import load
+from sepp.config.load import Loaded, load
 from sepp.config.model import Config
+from sepp.exits import StartError
 from tests.house.sources import ROOT
 
 Out = tuple[int, str, str]
@@ -40,24 +41,19 @@ def cli(
     return call
 
 
-class StartFailed(Exception):
-    pass
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Stand in for the server; remembers what it was started with."""
     seen = SimpleNamespace(config=None, path=None, code=0, fault=None)
     module = ModuleType("sepp.server")
 
-    def run_server(config: Config, *, config_path: str) -> int:
-        seen.config, seen.path = config, config_path
+    def run_server(loaded: Loaded) -> int:
+        seen.config, seen.path = loaded.config, loaded.path
         if seen.fault is not None:
             raise seen.fault
         return seen.code
 
     module.run = run_server  # type: ignore[attr-defined]  # a module made here
-    module.StartFailed = StartFailed  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "sepp.server", module)
     monkeypatch.setattr(sepp, "server", module, raising=False)
     return seen
@@ -292,7 +288,7 @@ def test_exit_code_of_the_server_is_ours(
 def test_server_that_cannot_start_is_code_1_and_one_line(
     cli: Callable[..., Out], server: SimpleNamespace
 ) -> None:
-    server.fault = StartFailed("port 1 is in use")
+    server.fault = StartError("port 1 is in use")
 
     assert cli("serve") == (1, "", "sepp-trio: port 1 is in use\n")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from sepp.core.commands import (
     Ack,
+    Close,
     Command,
     Enqueue,
     Extend,
@@ -15,7 +16,7 @@ from sepp.core.commands import (
 )
 from sepp.core.limits import QueueLimits
 from sepp.core.machine import Machine
-from sepp.core.outcomes import Accepted, Enqueued, Leased, LeasedJob, Outcome, Parked, Swept
+from sepp.core.outcomes import Accepted, Done, Enqueued, Leased, LeasedJob, Outcome, Parked, Swept
 from sepp.core.slots import JOBS, QUEUES
 from tests.fakes.slots import FakeSlots
 
@@ -110,6 +111,10 @@ class World:
         self.machine.restore(live, names, self.now())
         self.machine.check()
 
+    def has_writes(self) -> bool:
+        """Whether the open group has anything to write."""
+        return bool(self.machine.puts or self.machine.states or self.machine.deletes)
+
     # Short words
 
     def new_job(
@@ -168,6 +173,10 @@ class World:
             (reserve, [job.job_id for job in leased.jobs])
             for reserve, leased in self.machine.take_woken()
         ]
+
+    def close(self, queue: str, span_ms: int) -> None:
+        """Close a queue for so long."""
+        assert self.do(Close(queue, self.wall_ms + span_ms)) == Done()
 
     def ack(self, job: bytes, attempt: int = 1) -> Outcome:
         return self.do(Ack(job, attempt))
