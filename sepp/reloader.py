@@ -103,7 +103,8 @@ class Reloader:
             self._loaded = new
             return "unchanged"
         for text in new.warnings:
-            log.warning(text)
+            if text not in old.warnings:
+                log.warning(text)
         waiting = restart_changes(old.config, new.config)
         pending = restart_changes(self.boot, new.config)
         fields = [path for path in waiting if path in pending]

@@ -194,10 +194,11 @@ def test_check_can_leave_the_environment_out(
     assert cli("config", "check", "ok.toml", "--no-environment") == (0, '"ok.toml": valid\n', "")
 
 
+@pytest.mark.parametrize("umask", [0, 0o777])
 def test_init_writes_a_file_for_its_owner_alone_and_shows_the_key_once(
-    cli: Callable[..., Out],
+    cli: Callable[..., Out], umask: int
 ) -> None:
-    old = os.umask(0)
+    old = os.umask(umask)
     try:
         code, out, err = cli("config", "init", "new.toml")
     finally:
