@@ -1,0 +1,1 @@
+"""Generated from proto/ by tools/gen_proto. Never edited; a test proves it fresh."""

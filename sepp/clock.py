@@ -1,0 +1,62 @@
+"""The clocks of the process, read once for each millisecond that commands arrive in.
+
+Only this module and the tests that replace it know what time it is; everything below gets `Now`.
+"""
+
+import time
+from collections.abc import Callable
+
+from sepp.core.commands import Now
+
+# While wall and steady clock agree this closely the difference is drift, not a step; leases then
+# need no correction at all.
+SKEW_MS_MIN = 50
+
+
+class Clock:
+    """Turns two system clocks into `Now`.
+
+    Args:
+        log_ms: The log clock of the store at open: the first reading is not below it.
+        wall_ns: Wall clock, nanoseconds since the epoch.
+        monotonic_ns: A clock that no one can set.
+    """
+
+    def __init__(
+        self,
+        *,
+        log_ms: int = 0,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._log_ms = log_ms
+        # steady = wall at open + monotonic time since then.
+        self._steady_base_ns = wall_ns() - monotonic_ns()
+        self._read_at_ms = -1
+        self._now = Now(0, 0, 0, 0)
+
+    def now(self) -> Now:
+        """Return the current reading; the same object within one millisecond."""
+        steady_ms = (self._steady_base_ns + self._monotonic_ns()) // 1_000_000
+        if steady_ms == self._read_at_ms:
+            return self._now
+        wall_ms = self._wall_ns() // 1_000_000
+        skew_ms = wall_ms - steady_ms
+        if -SKEW_MS_MIN < skew_ms < SKEW_MS_MIN:
+            skew_ms = 0
+        self._log_ms = max(self._log_ms, wall_ms)
+        self._read_at_ms = steady_ms
+        self._now = Now(wall_ms, self._log_ms, steady_ms, skew_ms)
+        return self._now
+
+    def seconds_until(self, *, wall_ms: int | None, steady_ms: int | None) -> float:
+        """Seconds until the earlier of two deadlines, at least 0; infinity when there is none."""
+        now = self.now()
+        waits = [float("inf")]
+        if wall_ms is not None:
+            waits.append((wall_ms - now.wall_ms) / 1000)
+        if steady_ms is not None:
+            waits.append((steady_ms - now.steady_ms) / 1000)
+        return max(0.0, min(waits))

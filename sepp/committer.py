@@ -1,0 +1,335 @@
+"""The one door for change: commands go in by `Committer.submit`, answers leave after their sync.
+
+A command is applied to the machine at once, in the caller's turn. Its writes collect in the *open
+group*. One task turns the open group into a batch and commits it; while that sync runs in a worker
+thread, new commands are applied to the next group. When the sync is done the next batch starts
+first and the finished group is answered while the disk works. Hence:
+
+- nothing that depends on an unsynced change is shown to anyone: an answer waits for the newest
+  batch that held a change when its command was applied, and leaves at once when there is none;
+- RAM never has to be rolled back: a batch that fails ends the process (`StoreFailed`);
+- one sync serves all commands that came while the one before it ran (group commit).
+"""
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from segstore import BodyDamaged, Room, StoreFailed
+from sepp.clock import Clock
+from sepp.core.commands import Command, Enqueue, Reserve
+from sepp.core.outcomes import Drained, Leased, Outcome, Parked
+from sepp.journal import Journal
+from sepp.request import AwaitedRequest, Body, Refusal, Request
+
+RECORDS_MAX: Final = 4096
+BYTES_MAX: Final = 4 * 1024 * 1024
+# How long a call may wait for room in the command queue before it is refused.
+QUEUE_WAIT_S: Final = 5.0
+
+_NO_BODIES: Final[list[Body]] = []
+
+
+class _Group:
+    """Commands applied since the last batch was built, and what they wait for."""
+
+    __slots__ = ("answers", "body_bytes", "reads")
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[Request, Outcome, list[Body]]] = []
+        # Bodies that were not in the page cache: where they go, and the read that was begun.
+        self.reads: list[tuple[list[Body], list[int], Awaitable[list[bytes | BodyDamaged]]]] = []
+        self.body_bytes = 0
+
+    async def finish_reads(self) -> None:
+        for bodies, missing, read in self.reads:
+            for index, body in zip(missing, await read, strict=True):
+                bodies[index] = body
+
+
+class Committer:
+    """Applies commands and makes them durable in groups.
+
+    Args:
+        journal: Joins machine and store.
+        clock: Read for each command, at most once a millisecond.
+        capacity: Commands that may wait for a group to have room.
+        flush: Called once after the answers of a group were given.
+    """
+
+    def __init__(
+        self, journal: Journal, clock: Clock, *, capacity: int, flush: Callable[[], None]
+    ) -> None:
+        self._journal = journal
+        self._machine = journal.machine
+        self._store = journal.store
+        self._clock = clock
+        self._capacity = capacity
+        self._flush = flush
+        self._open = _Group()
+        self._in_flight: _Group | None = None
+        self._durable: deque[_Group] = deque()
+        self._parked: dict[Reserve, Request] = {}
+        # Commands that found the open group full; beyond the capacity they wait with a deadline.
+        self._waiting: deque[Request] = deque()
+        self._overflow: deque[tuple[float, Request]] = deque()
+        self._overflowed = trio.Event()
+        self._work = trio.Event()
+        self._done = trio.Event()
+        self._idle = trio.Event()
+        self._deadline_moved = trio.Event()
+        self._planned: tuple[int | None, int | None] = (None, None)
+        self.statistics = CommitStatistics()
+
+    # Submitting.
+
+    def submit(self, request: Request) -> None:
+        """Apply a request now, or queue it while the open group is full.
+
+        Its `answer` or `refuse` is called exactly once, later or before this returns, unless the
+        owner called `forget`.
+        """
+        if not self._waiting and not self._is_full():
+            self._apply(request)
+        elif len(self._waiting) < self._capacity:
+            self._waiting.append(request)
+        else:
+            self._overflow.append((trio.current_time() + QUEUE_WAIT_S, request))
+            self._overflowed.set()
+
+    def forget(self, request: Request) -> None:
+        """The caller is gone: a parked or queued request is dropped and nothing is leased to it."""
+        request.is_gone = True
+        command = request.command
+        if type(command) is Reserve and self._parked.pop(command, None) is not None:
+            self._machine.drop_waiter(command)
+
+    async def run(self, command: Command) -> Outcome:
+        """Submit and wait: the outcome is durable on return.
+
+        Raises:
+            Refused: The command was not applied, or its fate is unknown.
+        """
+        return (await self.run_group([command]))[0]
+
+    async def run_group(self, commands: list[Command]) -> list[Outcome]:
+        """Apply several commands back to back, in one batch; all are durable on return."""
+        waits = [AwaitedRequest(command) for command in commands]
+        for wait in waits:
+            self._apply(wait)
+        for wait in waits:
+            await wait.is_settled.wait()
+        return [wait.outcome() for wait in waits]
+
+    def end_waits(self) -> None:
+        """Answer every parked reserve empty: the server stops."""
+        self._machine.end_waits()
+        self._take_woken(self._open)
+        self._work.set()
+
+    def waiting_count(self) -> int:
+        """Commands that wait for a group with room."""
+        return len(self._waiting) + len(self._overflow)
+
+    async def wait_idle(self) -> None:
+        """Return once nothing is queued, open or in flight: all submitted before is answered."""
+        while self._waiting or self._in_flight is not None or self._has_open_work():
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def wait_deadline_moved(self) -> None:
+        """Return when something is due earlier than when the sweeper last asked."""
+        await self._deadline_moved.wait()
+
+    def next_deadline(self) -> tuple[int | None, int | None]:
+        """Earliest (wall, steady) deadline; from now on `wait_deadline_moved` compares with it."""
+        self._deadline_moved = trio.Event()
+        self._planned = self._machine.next_deadline()
+        return self._planned
+
+    # Applying.
+
+    def _apply(self, request: Request) -> None:
+        command = request.command
+        kind = type(command)
+        room = self._store.room()
+        if room is not Room.OK and (kind is Enqueue or room is Room.NONE):
+            request.refuse(Refusal.DISK_FULL)
+            return
+        machine = self._machine
+        outcome = machine.handle(command, self._clock.now())
+        if type(outcome) is Parked:
+            self._parked[command] = request  # type: ignore[index]  # only a Reserve parks
+            self._check_deadline()
+            return
+        if kind is Enqueue:
+            self._open.body_bytes += sum([len(job.body) for job in command.jobs])  # type: ignore[union-attr]
+        group = self._answer_group()
+        group.answers.append((request, outcome, self._bodies(group, outcome)))
+        if machine.woken:
+            self._take_woken(group)
+        if group is self._open:
+            self._work.set()
+
+    def _answer_group(self) -> _Group:
+        """The group whose commit a new outcome has to wait for."""
+        if self._in_flight is None or self._journal.has_writes():
+            return self._open
+        return self._in_flight
+
+    def _take_woken(self, group: _Group) -> None:
+        for reserve, leased in self._machine.take_woken():
+            request = self._parked.pop(reserve, None)
+            if request is not None:
+                group.answers.append((request, leased, self._bodies(group, leased)))
+
+    def _bodies(self, group: _Group, outcome: Outcome) -> list[Body]:
+        """Read the bodies an outcome delivers while its slots are still these jobs'."""
+        if type(outcome) is Leased:
+            slots = [job.slot for job in outcome.jobs]
+        elif type(outcome) is Drained:
+            slots = []
+            for record in outcome.records:
+                slots.append(record.slot)
+                if record.reason_slot >= 0:
+                    slots.append(record.reason_slot)
+        else:
+            return _NO_BODIES
+        if not slots:
+            return _NO_BODIES
+        bodies = self._journal.bodies_nowait(slots)
+        missing = [index for index, body in enumerate(bodies) if body is None]
+        if missing:
+            read = self._store.read_bodies([slots[index] for index in missing])
+            group.reads.append((bodies, missing, read))
+        return bodies
+
+    def _is_full(self) -> bool:
+        return self._journal.record_count() >= RECORDS_MAX or self._open.body_bytes >= BYTES_MAX
+
+    def _has_open_work(self) -> bool:
+        return bool(self._open.answers) or self._journal.has_writes()
+
+    def _check_deadline(self) -> None:
+        planned_wall, planned_steady = self._planned
+        wall, steady = self._machine.next_deadline()
+        if _is_earlier(wall, planned_wall) or _is_earlier(steady, planned_steady):
+            self._deadline_moved.set()
+
+    # Committing.
+
+    async def serve(self) -> None:
+        """Commit groups until cancelled.
+
+        Raises:
+            StoreFailed: A write or sync failed. Whoever waited was refused; the process must end.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._answer_durable)
+            nursery.start_soon(self._refuse_overdue)
+            while True:
+                await self._work.wait()
+                self._work = trio.Event()
+                while self._has_open_work():
+                    await self._commit_open()
+
+    async def _commit_open(self) -> None:
+        group, self._open = self._open, _Group()
+        if self._journal.has_writes():
+            self._in_flight = group
+            started = time.perf_counter()
+            batch = self._journal.build(self._clock.now())
+            try:
+                await self._store.commit(batch)
+            except StoreFailed:
+                self._refuse_all()
+                raise
+            self.statistics.observe(batch.count, time.perf_counter() - started)
+            self._in_flight = None
+            self._check_deadline()
+        else:
+            await trio.lowlevel.checkpoint()
+        self._durable.append(group)
+        self._done.set()
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        waiting, overflow = self._waiting, self._overflow
+        while waiting and not self._is_full():
+            request = waiting.popleft()
+            if not request.is_gone:
+                self._apply(request)
+            if overflow:
+                waiting.append(overflow.popleft()[1])
+
+    async def _refuse_overdue(self) -> None:
+        """Refuse what has waited too long outside a full queue: nothing of it was applied."""
+        while True:
+            await self._overflowed.wait()
+            self._overflowed = trio.Event()
+            while self._overflow:
+                await trio.sleep_until(self._overflow[0][0])
+                now = trio.current_time()
+                while self._overflow and self._overflow[0][0] <= now:
+                    request = self._overflow.popleft()[1]
+                    if not request.is_gone:
+                        request.refuse(Refusal.OVERLOADED)
+                self._flush()
+
+    async def _answer_durable(self) -> None:
+        while True:
+            await self._done.wait()
+            self._done = trio.Event()
+            # Let the next commit reach its worker thread first: answers are made while the disk
+            # works.
+            await trio.lowlevel.checkpoint()
+            while self._durable:
+                group = self._durable.popleft()
+                await group.finish_reads()
+                for request, outcome, bodies in group.answers:
+                    request.answer(outcome, bodies)
+                self._flush()
+            self._idle.set()
+
+    def _refuse_all(self) -> None:
+        in_flight = self._in_flight
+        assert in_flight is not None
+        for group in (in_flight, self._open):
+            for request, _, _ in group.answers:
+                request.refuse(Refusal.UNKNOWN)
+        for request in (*self._waiting, *(request for _, request in self._overflow)):
+            request.refuse(Refusal.STOPPING)
+        self._flush()
+
+
+# Upper bounds of every duration histogram in seconds; one more bucket counts what is slower.
+BUCKETS_S: Final = tuple(
+    ms / 1000 for ms in (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000)
+)
+
+
+class CommitStatistics:
+    """Plain counters of commits; whoever exports them reads the attributes."""
+
+    __slots__ = ("buckets", "commits", "records", "seconds")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.records = 0
+        self.seconds = 0.0
+        self.buckets = [0] * (len(BUCKETS_S) + 1)
+
+    def observe(self, records: int, seconds: float) -> None:
+        """Count one commit."""
+        self.commits += 1
+        self.records += records
+        self.seconds += seconds
+        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+
+
+def _is_earlier(deadline_ms: int | None, planned_ms: int | None) -> bool:
+    return deadline_ms is not None and (planned_ms is None or deadline_ms < planned_ms)

@@ -1,0 +1,65 @@
+"""Does what time asks for: promotions, lease ends, waits that are over, expired records.
+
+One task that sleeps until the earliest deadline and sends one more command to the committer. The
+interval only bounds how long a stale sleep can last after the wall clock was set back.
+"""
+
+from time import perf_counter
+from typing import Final
+
+import trio
+
+from sepp.clock import Clock
+from sepp.committer import Committer
+from sepp.core.commands import Sweep
+from sepp.core.outcomes import Swept
+from sepp.logs import get_logger
+from sepp.request import Refused
+
+log = get_logger("sepp.sweeper")
+
+SLOW_SWEEP_S: Final = 0.1
+
+
+class Sweeper:
+    """The task. `count_max` bounds each kind of work in one sweep; the rest follows at once."""
+
+    def __init__(
+        self, committer: Committer, clock: Clock, *, interval_ms: int, count_max: int
+    ) -> None:
+        self._committer = committer
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._count_max = count_max
+
+    async def serve(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            wall_ms, steady_ms = self._committer.next_deadline()
+            due_s = self._clock.seconds_until(wall_ms=wall_ms, steady_ms=steady_ms)
+            if due_s > 0:
+                with trio.move_on_after(min(due_s, self._interval_s)):
+                    await self._committer.wait_deadline_moved()
+            elif not await self.sweep():
+                # The disk takes no more changes; the deadlines stay due.
+                await trio.sleep(self._interval_s)
+
+    async def sweep(self) -> bool:
+        """Run one sweep to the disk; False when the committer refused it."""
+        started = perf_counter()
+        try:
+            swept = await self._committer.run(Sweep(self._count_max))
+        except Refused as refused:
+            log.warning("timer sweep refused", reason=str(refused))
+            return False
+        assert type(swept) is Swept
+        seconds = perf_counter() - started
+        report = log.warning if seconds >= SLOW_SWEEP_S else log.debug
+        report(
+            "slow timer sweep" if seconds >= SLOW_SWEEP_S else "timer sweep",
+            elapsed_ms=round(seconds * 1000, 1),
+            promoted=swept.promoted,
+            redelivered=swept.redelivered,
+            dead_lettered=swept.dead_lettered,
+        )
+        return True
