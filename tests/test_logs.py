@@ -221,6 +221,27 @@ def test_lines_of_libraries_are_written_under_our_filter() -> None:
     assert "KeyError" in second["exception"]
 
 
+def test_record_with_an_event_and_fields_keeps_them_apart() -> None:
+    with captured("info") as entries:
+        extra = {"event": "torn tail", "fields": {"path": "a b", "bytes": 3}}
+        logging.getLogger("segstore").warning("torn tail path=a b bytes=3", extra=extra)
+
+    (entry,) = entries()
+    assert (entry["message"], entry["path"], entry["bytes"]) == ("torn tail", "a b", 3)
+
+
+def test_arguments_that_do_not_fit_do_not_raise_into_the_library() -> None:
+    with captured("info") as entries:
+        # Straight to the handler: the test runner's own raises on such a record.
+        (bridge,) = [h for h in logging.getLogger().handlers if isinstance(h, logs._Bridge)]
+        bridge.handle(
+            logging.LogRecord("some.library", logging.WARNING, "", 0, "%s and %s", ("one",), None)
+        )
+
+    (entry,) = entries()
+    assert (entry["message"], entry["arguments"]) == ("%s and %s", "('one',)")
+
+
 def test_configuring_twice_writes_each_line_once() -> None:
     with captured("info"), captured("info") as entries:
         logging.getLogger("some.library").warning("once")
