@@ -39,15 +39,13 @@ def open_directory(
 ) -> OpenDirectory:
     """Lock the directory, read or make its format marker, and remove unfinished files.
 
-    Makes the directory if it is missing, but not its parents.
+    Makes the directory, and those above it, where they are missing.
 
     Raises:
         StoreLocked: someone has it open.
         FormatRefused: not a directory this version can serve.
     """
-    if not vfs.exists(path):
-        vfs.mkdir(path)
-        vfs.sync_dir(posixpath.dirname(path) or ".")
+    _make(vfs, path)
     lock = _lock(vfs, path)
     try:
         return _look_around(vfs, path, lock, clock_ms=clock_ms, entropy=entropy)
@@ -82,6 +80,15 @@ def _look_around(
         marker = FormatMarker(store_uuid=entropy(16), created_ms=clock_ms())
         _write_marker(vfs, path, marker)
     return OpenDirectory(path, lock, marker, sorted(segments))
+
+
+def _make(vfs: VFS, path: str) -> None:
+    if vfs.exists(path):
+        return
+    parent = posixpath.dirname(path.rstrip("/")) or "."
+    _make(vfs, parent)
+    vfs.mkdir(path)
+    vfs.sync_dir(parent)
 
 
 def _lock(vfs: VFS, path: str) -> File:

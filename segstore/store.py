@@ -130,7 +130,7 @@ class Store:
         part of the log any more. Both are durable on return.
 
         Args:
-            path: Directory; made if missing, its parent must exist.
+            path: Directory; made if missing.
             fields: Name and `array` typecode of each head field; the same for the life of a store.
             clock_ms: Wall clock.
             on_progress: Told bytes replayed and bytes in all, on the worker thread.

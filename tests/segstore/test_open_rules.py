@@ -216,3 +216,15 @@ async def test_each_open_for_writing_starts_a_segment_and_appends_to_no_other() 
 
     assert read(world.vfs, segment_path(world, 1)) == before
     assert segments(world) == [1, 2]
+
+
+async def test_missing_directories_are_made_and_durable() -> None:
+    world = world_of()
+    world.path = "/store/a/b"
+
+    store = await world.writer()
+    await add(store, [1])
+    await world.kill(store)
+
+    world.vfs = world.vfs.crash()
+    assert await found(world) == [1]
