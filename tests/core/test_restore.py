@@ -11,7 +11,7 @@ from sepp.core.limits import QueueLimits
 from sepp.core.outcomes import Acked, AttemptMismatch, Extended
 from sepp.core.queue import Counters
 from sepp.core.restore import InconsistentStateError
-from sepp.core.slots import DEAD, JOBS, LEASED, QUEUES, READY, REASONS, SCHEDULED
+from sepp.core.slots import DEAD, JOBS, LEASED, LIVE, QUEUES, READY, REASONS, SCHEDULED
 from sepp.core.timers import IDLE_MS
 from tests.core.world import World
 
@@ -167,12 +167,14 @@ def lose_a_job_with_a_reason(world: World) -> None:
 
 def invent_a_state(world: World) -> None:
     [slot] = [slot for slot in world.slots.live() if world.slots.table(slot) == JOBS]
-    world.slots.state[slot] = 77
+    world.slots.state[slot] = LIVE
+    world.slots.build({}, {slot: None}, {})
 
 
 def invent_a_priority(world: World) -> None:
     [slot] = [slot for slot in world.slots.live() if world.slots.table(slot) == JOBS]
     world.slots.priority[slot] = 10
+    world.slots.build({}, {slot: None}, {})
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def invent_a_priority(world: World) -> None:
         (forget_the_name, "queue number 1"),
         (lose_a_reason, "lost its reason"),
         (lose_a_job_with_a_reason, "1 reasons belong to no job"),
-        (invent_a_state, "unknown state 77"),
+        (invent_a_state, "unknown state 5"),
         (invent_a_priority, "priority 10"),
     ],
 )
