@@ -99,6 +99,7 @@ class World:
     def commit(self) -> None:
         """Write the open group, as the committer does."""
         self.slots.build(self.machine.puts, self.machine.states, self.machine.deletes)
+        self.slots.check_disk()
 
     def restart(self) -> None:
         """Stop and start: nothing is left but the slots; the steady clock is set to the wall."""

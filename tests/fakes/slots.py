@@ -99,9 +99,17 @@ class FakeSlots:
         deletes.clear()
         self.finds.clear()
 
+    def check_disk(self) -> None:
+        """The disk must hold every live entry as its columns are now: nothing went unnoted."""
+        assert self.disk.keys() == set(self._directory.values())
+        for slot, entry in self.disk.items():
+            assert entry[:3] == (*self._keys[slot], self._head(slot))
+
+    def _head(self, slot: int) -> tuple[int, ...]:
+        return tuple(getattr(self, name)[slot] for name, _ in FIELDS)
+
     def _write(self, slot: int, body: bytes) -> None:
-        head = tuple(getattr(self, name)[slot] for name, _ in FIELDS)
-        self.disk[slot] = (*self._keys[slot], head, body)
+        self.disk[slot] = (*self._keys[slot], self._head(slot), body)
 
     def _release(self, slot: int) -> None:
         del self._directory[self._keys[slot]]
