@@ -144,7 +144,7 @@ class Outbound:
                 or (stream_window <= 0 and self._is_shut(stream_id))
             ):
                 self.held[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
                 continue
             del calls[stream_id]
             message = call.messages[0]
@@ -164,10 +164,16 @@ class Outbound:
             if room < 0 or len(body) > stream_window:
                 engine_bytes += len(body)
                 self._blocked[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
             if call.on_undelivered is not None:
                 self._unsure[stream_id] = call
         del self.answers[:taken]
+
+    def _wait_for_peer(self, call: Call) -> None:
+        """Give the peer its time to open the window, once however often it moves."""
+        if call.leave_by is None:
+            call.leave_by = self._poller.now + self._stall_s
+        self._poller.timers.set(call, call.leave_by)
 
     def cut_body(self, stream_id: int) -> None:
         """Ask the peer to send no more of a body, once its answer has left."""
