@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _KEEPALIVE_PING: Final = b"sepplive"
 _GOAWAY_PING: Final = b"seppgoes"
+_END_REASONS: Final = {http2.NO_ERROR: "left", http2.ENHANCE_YOUR_CALM: "flood"}
 
 
 class Connection:
@@ -107,7 +108,7 @@ class Connection:
         if (
             not self.is_touched
             and not self.is_closed
-            and (session.want_write or self._outbound.is_ended or self._inbound.is_full)
+            and (session.want_write or self._outbound.end_code is not None or self._inbound.is_full)
         ):
             self._poller.touch(self)
 
@@ -157,7 +158,7 @@ class Connection:
             if call is not None and call.is_reading:
                 self._inbound.take_data(call, b"", True)
         elif kind is http2.ConnectionClosed:
-            self._outbound.is_ended = True
+            self._outbound.end_code = event.error_code
 
     # Answering.
 
@@ -225,8 +226,9 @@ class Connection:
             wanted = wanted & ~READ if is_full else wanted | READ
         if wanted != self._watched:
             self._set_watched(wanted)
-        if outbound.is_ended and not unsent:
-            self.close("protocol" if not self._is_leaving else "left", "the HTTP/2 session ended")
+        if outbound.end_code is not None and not unsent:
+            reason = _END_REASONS.get(outbound.end_code, "protocol")
+            self.close(reason, f"the HTTP/2 session ended with code {outbound.end_code}")
         elif self._front.on_quiet is not None and not unsent and not self._calls:
             self._front.on_quiet()
 
