@@ -1,11 +1,11 @@
 """The directory of a store: its lock, its format marker, and what lies in it."""
 
-import logging
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from segstore.errors import FormatRefused, StoreLocked
+from segstore.events import log
 from segstore.layout import (
     FORMAT_NAME,
     LOCK_NAME,
@@ -18,8 +18,6 @@ from segstore.layout import (
 )
 from segstore.segment import write_all
 from segstore.vfs import VFS, File, process_id
-
-log = logging.getLogger("segstore")
 
 
 @dataclass(slots=True)
@@ -75,7 +73,7 @@ def _look_around(
         elif name.endswith(TMP_SUFFIX):
             vfs.unlink(f"{path}/{name}")
         elif name not in (LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME):
-            log.warning("segstore: %s/%s is not mine; left alone", path, name)
+            log.warning("unknown file left alone", path=f"{path}/{name}")
     if FORMAT_NAME in names:
         marker = decode_format(_read(vfs, f"{path}/{FORMAT_NAME}"), f"{path}/{FORMAT_NAME}")
     elif segments:

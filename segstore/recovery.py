@@ -5,7 +5,6 @@ then the torn tail is cut, what was dropped is removed, and both are made durabl
 served: after a crash of the process the page cache may hold what the disk never got.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -13,8 +12,8 @@ from typing import NoReturn
 from segstore.compaction import Needed
 from segstore.directory import OpenDirectory
 from segstore.errors import FormatRefused, StoreDamaged
+from segstore.events import log
 from segstore.layout import (
-    QUARANTINE_NAME,
     SEGMENT_HEADER_BYTES,
     HeadLayout,
     SegmentHeader,
@@ -27,8 +26,6 @@ from segstore.scan import Frame, LogState, SegmentScan
 from segstore.segment import Segment
 from segstore.slots import Slots
 from segstore.vfs import VFS
-
-log = logging.getLogger("segstore")
 
 # Bytes replayed and bytes in all.
 Progress = Callable[[int, int], None]
@@ -65,7 +62,7 @@ class Recovery:
         vfs: The disk.
         directory: Locked, format read.
         layout: Of the heads, as declared by the user.
-        salvage_command: What the message of a refusal names.
+        salvage_command: What the message of a refusal names; may be empty.
         on_progress: Called now and then, on the thread that recovers.
     """
 
@@ -81,7 +78,7 @@ class Recovery:
         self._vfs = vfs
         self._directory = directory
         self._layout = layout
-        self._advice = f"salvage with: {salvage_command} {directory.path} NEW_DIRECTORY"
+        self._advice = f"salvage with: {salvage_command}" if salvage_command else "salvage it"
         self._on_progress = on_progress
         self._slots = Slots(layout)
         self._redo = Redo(self._slots, layout)
@@ -203,8 +200,9 @@ class Recovery:
         dropped: set[int] = set()
         listed: SegmentList | None = None
         offset = SEGMENT_HEADER_BYTES
-        while not isinstance(frame := scan.parse(offset), str):
-            for local in frame.locals:
+        while not isinstance(header := scan.parse_header(offset), str):
+            found = scan.locals_of(header)
+            for local in () if isinstance(found, str) else found:
                 if isinstance(local, SegmentList) and listed is None:
                     listed = local
                     self._victim = local.victim
@@ -212,7 +210,7 @@ class Recovery:
                     dropped.add(local.segment)
                 elif isinstance(local, Compact):
                     self._victim = local.segment
-            offset += frame.header.frame_bytes
+            offset += header.frame_bytes
         assert listed is not None, "the first frame was checked before"
         if self._victim in dropped:
             self._victim = 0
@@ -274,7 +272,7 @@ class Recovery:
                 problem = "; ".join(damaged)
                 break
             for body in damaged:
-                log.error("segstore: %s+%d: damaged %s", base.path, scan.offset, body)
+                log.error("body damaged; it is never handed out", path=base.path, body=body)
             self._damaged.extend(damaged)
             self._redo.apply(scan, frame)
             scan.accept(frame)
@@ -303,21 +301,8 @@ class Recovery:
             self._refuse(loaded, offset, problem, scan)
         end = scan.content_end()
         tail = loaded.data[offset:end]
-        if not scan.has_zero_sector(offset, end):
-            log.warning(
-                "segstore: %s+%d: the torn tail shows no sector missing; it may be damage instead",
-                loaded.path,
-                offset,
-            )
-        log.warning(
-            "segstore: %s+%d: torn tail of %d bytes (%s); cut off, kept in %s/",
-            loaded.path,
-            offset,
-            len(tail),
-            problem,
-            QUARANTINE_NAME,
-        )
-        self._cuts.append(Cut(loaded.path, offset, tail))
+        is_suspicious = not scan.has_zero_sector(offset, end)
+        self._cuts.append(Cut(loaded.path, offset, tail, problem, is_suspicious))
 
     def _refuse(
         self, loaded: _Loaded, offset: int, problem: str, scan: SegmentScan | None = None

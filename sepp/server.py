@@ -27,12 +27,12 @@ from sepp.config.address import Address, parse_address
 from sepp.config.load import Loaded
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
-from sepp.config.reload import Reloader, watch
 from sepp.core.machine import Machine
 from sepp.core.restore import InconsistentStateError
 from sepp.core.slots import FIELDS
 from sepp.journal import Journal, QueueNameDamaged
 from sepp.logs import configure, get_logger
+from sepp.reloader import Reloader, watch
 from sepp.rpc.health import Health
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.server import Server

@@ -241,6 +241,7 @@ class Channel:
         try:
             data = self._transport.receive()
             if not data:
+                self._poller.touch(self)  # the TLS handshake may just have ended
                 return
             self._watch.heard_at = self._poller.now
             self._session.receive_data(data)

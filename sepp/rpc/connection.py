@@ -62,7 +62,12 @@ class Connection:
         self._inbound = Inbound(self, front, self._watch.pings)
         self._calls = self._inbound.calls
         self._outbound = Outbound(
-            self._session, transport, self._calls, poller, limits.write_stall_timeout_ms / 1e3
+            self._session,
+            transport,
+            self._calls,
+            poller,
+            self._watch.pings,
+            limits.write_stall_timeout_ms / 1e3,
         )
         self._watched = READ
         self._is_leaving = False
@@ -78,9 +83,11 @@ class Connection:
         except PeerGone as gone:
             self.close("peer", str(gone))
             return
-        if not data:
-            return
         watch, session = self._watch, self._session
+        if not data:
+            if session.want_write:
+                self._poller.touch(self)  # the TLS handshake may just have ended
+            return
         watch.heard_at = self._poller.now
         try:
             session.receive_data(data)
@@ -99,7 +106,11 @@ class Connection:
             # come between its parts, so the next event is its end.
             watch.frame_since = self._poller.now
             watch.arm()
-        if not self.is_touched and not self.is_closed and session.want_write:
+        if (
+            not self.is_touched
+            and not self.is_closed
+            and (session.want_write or self._outbound.is_ended or self._inbound.is_full)
+        ):
             self._poller.touch(self)
 
     def _handle(self, events: list[http2.Event]) -> None:
@@ -170,7 +181,7 @@ class Connection:
 
     def flush(self) -> None:
         """Send what is queued."""
-        if self.is_closed:
+        if self.is_closed or not self.transport.is_ready:
             return
         try:
             self._outbound.flush()
@@ -202,13 +213,14 @@ class Connection:
         """See to what a write left: watch the socket, keep the bounds, end if all is said."""
         outbound, unsent = self._outbound, self.transport.unsent
         wanted = self._watched | WRITE if unsent else self._watched & ~WRITE
-        if unsent or outbound.queued_bytes or not wanted & READ:
+        is_full = self._inbound.is_full
+        if unsent or outbound.queued_bytes or is_full or not wanted & READ:
             pending = outbound.pending_bytes()
             if pending > self._limits.max_outbound_bytes:
                 self._shed(pending)
             # Only a full socket is waited for. While the peer's window is shut it must be read on,
             # or the opening would never be seen; what piles up meanwhile is bounded by shedding.
-            is_full = unsent > 0 and pending > self._limits.outbound_buffer_bytes
+            is_full = is_full or (unsent > 0 and pending > self._limits.outbound_buffer_bytes)
             wanted = wanted & ~READ if is_full else wanted | READ
         if wanted != self._watched:
             self._set_watched(wanted)
@@ -254,6 +266,7 @@ class Connection:
         self._poller.timers.clear(call)
         if call.held_bytes:
             self._inbound.release_bytes(call)
+            self._poller.touch(self)  # reading may go on
         self._outbound.recall(call)
         call.leave()
 
@@ -275,6 +288,7 @@ class Connection:
         if not call.is_open:
             if self._outbound.expire(call):
                 self._session.reset_stream(call.stream_id, http2.CANCEL)
+                self._outbound.window_moved()
                 self._poller.touch(self)
             return
         if call.deadline is not None and now_s >= call.deadline:

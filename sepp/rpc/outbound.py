@@ -16,10 +16,14 @@ from sepp.rpc import grpc, http2
 from sepp.rpc.call import Call
 from sepp.rpc.poller import Poller
 from sepp.rpc.transport import Transport
+from sepp.rpc.watch import Allowance
 
+# Bodies the engine may hold while streams wait for their windows; the rest can be recalled.
+_ENGINE_BYTES: Final = 1_048_576
 # The engine is handed answers of about so many bytes at a time; the rest waits where it can be
 # recalled.
 _WRITE_BYTES: Final = 262_144
+_FRAME_BYTES: Final = 16_384
 
 
 class Outbound:
@@ -36,6 +40,7 @@ class Outbound:
     __slots__ = (
         "_blocked",
         "_cut",
+        "_pings",
         "_poller",
         "_session",
         "_stall_s",
@@ -56,11 +61,13 @@ class Outbound:
         transport: Transport,
         calls: dict[int, Call],
         poller: Poller,
+        pings: Allowance,
         stall_s: float,
     ) -> None:
         self._session = session
         self._transport = transport
         self._poller = poller
+        self._pings = pings
         self._stall_s = stall_s
         self.calls = calls
         self.answers: list[Call] = []
@@ -116,7 +123,9 @@ class Outbound:
     def _submit(self) -> None:
         """Hand answers to the engine, as many as one write should hold and the windows admit."""
         session, calls = self._session, self.calls
-        room = session.remote_window_size - session.queued_body_size()
+        engine_bytes = session.queued_body_size()
+        room = session.remote_window_size - engine_bytes
+        stream_window = self.stream_window
         budget = _WRITE_BYTES
         taken = 0
         for call in self.answers:
@@ -129,7 +138,11 @@ class Outbound:
                 continue
             if stream_id not in calls:
                 continue  # recalled while it was queued
-            if room <= 0 or (self.stream_window <= 0 and self._is_shut(stream_id)):
+            if (
+                room <= 0
+                or engine_bytes > _ENGINE_BYTES
+                or (stream_window <= 0 and self._is_shut(stream_id))
+            ):
                 self.held[stream_id] = call
                 self._poller.timers.set(call, self._poller.now + self._stall_s)
                 continue
@@ -146,7 +159,10 @@ class Outbound:
                 continue
             room -= len(body)
             budget -= len(body)
-            if room < 0 or len(body) > self.stream_window:
+            if len(body) > _FRAME_BYTES:
+                self._pings.earn(len(body) // _FRAME_BYTES)  # peers ping along to measure
+            if room < 0 or len(body) > stream_window:
+                engine_bytes += len(body)
                 self._blocked[stream_id] = call
                 self._poller.timers.set(call, self._poller.now + self._stall_s)
             if call.on_undelivered is not None:
@@ -183,7 +199,7 @@ class Outbound:
         try:
             if not call.is_streaming and call.trailers is not None:
                 session.send_response(
-                    stream_id, grpc.RESPONSE_HEADERS + call.trailers, end_stream=True
+                    stream_id, grpc.REFUSAL_HEADERS + call.trailers, end_stream=True
                 )
                 if call.is_reading:
                     self.cut_body(stream_id)
