@@ -198,8 +198,8 @@ class Channel:
             poller.touch(self)
             if len(self._calls) == 1:
                 self.flush()  # nothing else is going on that could go along
-            else:
-                poller.flush_soon()
+            # For what is begun behind it in the same go, and for the deadline.
+            poller.flush_soon()
         return call
 
     def _make_headers(self, path: str, timeout_s: float | None) -> grpc.Headers:
