@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from signal import SIGTERM
 from typing import Any
 
 import pytest
@@ -18,34 +19,36 @@ class Servers:
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
-        self._running: dict[str, ServerProcess] = {}
+        self._shared: dict[str, ServerProcess] = {}
+        self._all: list[ServerProcess] = []
 
     def get(self, settings: dict[str, Any]) -> ServerProcess:
         """Return the server of these settings, started by the first who asks."""
         name = json.dumps(settings, sort_keys=True)
-        server = self._running.get(name)
+        server = self._shared.get(name)
         if server is None:
-            server = self._running[name] = self.new(settings)
+            server = self._shared[name] = self.new(settings)
         return server
 
     def new(self, settings: dict[str, Any]) -> ServerProcess:
         """Start one that nobody else gets; it is stopped at the end if it still runs."""
         server = ServerProcess(self._factory.mktemp("server"), settings)
-        self._running[f"own {len(self._running)}"] = server
+        self._all.append(server)
         server.start()
         return server
 
     def stop(self) -> None:
         """Stop all; each must go with exit code 0 and without having met a bug of its own."""
         try:
-            for server in self._running.values():
-                if server.is_running:
-                    server.stop()
+            running = [server for server in self._all if server.is_running]
+            for server in running:
+                server.send(SIGTERM)
+            assert [server.wait() for server in running] == [0] * len(running)
         finally:
-            for server in self._running.values():
+            for server in self._all:
                 if server.is_running:
                     server.kill()
-        for server in self._running.values():
+        for server in self._all:
             assert "bug:" not in server.output, server.output
             assert "Traceback" not in server.output, server.output
 
