@@ -196,7 +196,7 @@ class Channel:
         if not self.is_touched:
             poller.touch(self)
             if len(self._calls) == 1:
-                self.flush()  # nothing else is going on that could go along
+                poller.flush()  # nothing else is going on that could go along
             else:
                 poller.flush_soon()
         return call
