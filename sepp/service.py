@@ -25,7 +25,7 @@ from sepp.core.commands import Directive, NewJob
 from sepp.core.outcomes import Enqueued, Leased, LeasedJob
 from sepp.logs import get_logger
 from sepp.request import SilentRequest
-from sepp.rpc.server import Call
+from sepp.rpc.call import Call
 
 log = get_logger("sepp.service")
 
@@ -117,7 +117,7 @@ class QueueService(QueueServiceServicer):
             self._committer.submit(pending)
 
     def _is_batch_size_right(self, call: Call, request: pb.EnqueueBatchRequest) -> bool:
-        count, most = len(request.jobs), self._policy.limits_global.max_enqueue_batch
+        count, most = len(request.jobs), self._policy.global_limits.max_enqueue_batch
         if 0 < count <= most:
             return True
         if count == 0:
@@ -135,7 +135,7 @@ class QueueService(QueueServiceServicer):
         rejections: list[pb.JobRejection | None] = []
         for index, job in enumerate(request.jobs):
             checked = validate.check_job(job, policy, now_ms)
-            if type(checked) is validate.Checked:
+            if isinstance(checked, validate.Checked):
                 jobs.append(self._new_job(job, checked))
                 rejections.append(None)
             else:
@@ -196,7 +196,7 @@ class QueueService(QueueServiceServicer):
                 names = ", ".join(dict.fromkeys(unknown))
                 call.fail(StatusCode.FAILED_PRECONDITION, f"unknown queues: {names}")
                 return
-        limits = policy.limits_global
+        limits = policy.global_limits
         wait, lease = request.wait_timeout, request.lease_duration
         command = commands.Reserve(
             queues,
@@ -221,7 +221,6 @@ class QueueService(QueueServiceServicer):
             job_id=wire.id_text(job.job_id),
             damage=str(damage),
         )
-        self._committer.submit(SilentRequest(commands.SetAside(job.job_id, job.attempt)))
 
     # What the holder of a lease may do.
 
@@ -287,7 +286,7 @@ class QueueService(QueueServiceServicer):
         if request is None or self._is_refused(call, validate.drain_fault(request)):
             return
         queue = request.queue if request.HasField("queue") else None
-        limits = self._policy.limits_global
+        limits = self._policy.global_limits
         most = min(request.max or 1, limits.max_reserve_batch)
         command = commands.Drain(queue, most, limits.max_response_bytes)
         pending = calls.DrainCall(
@@ -303,7 +302,7 @@ class QueueService(QueueServiceServicer):
         if self._decode(call, pb.GetServerInfoRequest) is None:
             return
         policy = self._policy
-        limits, per_queue = policy.limits_global, policy.limits("")
+        limits, per_queue = policy.global_limits, policy.defaults
         info = pb.GetServerInfoResponse(
             server_version=__version__,
             supported_protocol_versions=[PROTOCOL_VERSION],

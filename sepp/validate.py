@@ -149,7 +149,7 @@ def _name_rejection(
     fields: dict[int, Any], policy: QueuePolicy, limits: QueueLimits
 ) -> pb.JobRejection | None:
     """Steps 3-6."""
-    longest = policy.limits_global
+    longest = policy.global_limits
     actual = byte_length(fields[_QUEUE])
     if actual > longest.max_queue_name_bytes:
         return pb.JobRejection(
@@ -263,7 +263,7 @@ def reserve_fault(request: pb.ReserveRequest, policy: QueuePolicy) -> str | None
         return "worker_id must not be empty; leave it unset for none"
     if request.HasField("max_jobs") and request.max_jobs < 1:
         return "max_jobs is 0; it must be at least 1"
-    limits = policy.limits_global
+    limits = policy.global_limits
     if len(queues) > limits.max_reserve_queues:
         return (
             f"{len(queues)} queues listed; limits.max_reserve_queues allows "
