@@ -39,6 +39,8 @@ class Segment:
     Attributes:
         end: Where its last built frame ends; the next one starts there.
         last_crc: CRC of that frame, or of the header while there is none.
+        is_leaving: SEGDROP was built for it; later segment lists leave it out.
+        is_dropped: Its file is durably gone.
         written: Up to here the frames were handed to the operating system.
         synced: Up to here they are known durable.
         reader_count: Reads under way; a dropped file is closed by the last of them.
@@ -52,6 +54,7 @@ class Segment:
     end: int = SEGMENT_HEADER_BYTES
     file: File | None = None
     is_sealed: bool = False
+    is_leaving: bool = False
     is_dropped: bool = False
     written: int = SEGMENT_HEADER_BYTES
     synced: int = SEGMENT_HEADER_BYTES

@@ -271,6 +271,7 @@ class LogWriter:
             tuple(
                 SegmentEnd(segment.id, segment.end, segment.last_crc)
                 for segment in self.segments.values()
+                if not segment.is_leaving
             ),
         )
 

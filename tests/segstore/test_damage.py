@@ -265,3 +265,22 @@ async def test_only_the_last_segment_with_content_may_be_torn() -> None:
     flip(world.vfs, segment_path(world, 1), last.offset + 20)
 
     assert (await refusal(world)).offset == last.offset
+
+
+async def test_a_frame_that_follows_another_one_than_it_says_is_refused() -> None:
+    """A frame of this segment, whole and in its place, but not the one that was there."""
+    world, other = world_of(), world_of()
+    for each, last in ((world, b"this"), (other, b"that")):
+        store = await each.writer()
+        await add(store, [1], BODY)
+        await add(store, [2], last)
+        await add(store, [3], BODY)
+        await each.kill(store)
+    second, third = frames(world, 1)[2].header, frames(world, 1)[3].header
+    foreign = read(other.vfs, segment_path(other, 1))
+
+    write(world.vfs, segment_path(world, 1), foreign[second.offset : third.offset], second.offset)
+    assert len(frames(world, 1)) == 4  # each frame alone is right
+
+    # Nothing vouches for the third, so here it counts as torn; it must not count as right.
+    assert await found(world) == [1, 2]
