@@ -34,7 +34,7 @@ class Outbound:
             engine.
         answers: Calls with something to send, oldest first.
         queued_bytes: Message bytes of `answers` and `held`.
-        is_ended: The session has said its last; close once nothing is unsent.
+        end_code: Set when the session has said its last; close once nothing is unsent.
     """
 
     __slots__ = (
@@ -49,8 +49,8 @@ class Outbound:
         "_unsure",
         "answers",
         "calls",
+        "end_code",
         "held",
-        "is_ended",
         "queued_bytes",
         "stream_window",
     )
@@ -78,7 +78,7 @@ class Outbound:
         self._cut: list[int] = []  # answered while their body is still arriving
         self.queued_bytes = 0
         self.stream_window = http2.DEFAULT_WINDOW_BYTES  # what the peer gives a new stream
-        self.is_ended = False
+        self.end_code: int | None = None
 
     def flush(self) -> None:
         """Send what can be sent now.
@@ -144,7 +144,7 @@ class Outbound:
                 or (stream_window <= 0 and self._is_shut(stream_id))
             ):
                 self.held[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
                 continue
             del calls[stream_id]
             message = call.messages[0]
@@ -164,10 +164,16 @@ class Outbound:
             if room < 0 or len(body) > stream_window:
                 engine_bytes += len(body)
                 self._blocked[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
             if call.on_undelivered is not None:
                 self._unsure[stream_id] = call
         del self.answers[:taken]
+
+    def _wait_for_peer(self, call: Call) -> None:
+        """Give the peer its time to open the window, once however often it moves."""
+        if call.leave_by is None:
+            call.leave_by = self._poller.now + self._stall_s
+        self._poller.timers.set(call, call.leave_by)
 
     def cut_body(self, stream_id: int) -> None:
         """Ask the peer to send no more of a body, once its answer has left."""
@@ -223,7 +229,7 @@ class Outbound:
                     if call is not None:
                         self._poller.timers.clear(call)
         if type(events[-1]) is http2.ConnectionClosed:
-            self.is_ended = True
+            self.end_code = events[-1].error_code
 
     def pending_bytes(self) -> int:
         """Return the bytes of answers that the socket has not taken yet."""

@@ -1,7 +1,8 @@
 // Drives BullMQ on Redis: Queue.add by the producers, a Worker for the workers.
 //
 // One connection a side: a single Queue shared by all producers and one Worker with that many jobs
-// under way, which is how BullMQ is meant to be run. More connections: that many Queues and Workers.
+// under way, which is how BullMQ is meant to be run. With more connections there are as many Queues
+// and Workers.
 'use strict';
 
 const { Queue, Worker } = require('bullmq');
@@ -21,6 +22,7 @@ const JOB_OPTIONS = { removeOnComplete: true, removeOnFail: true };
 
 async function open(options) {
   const connection = connectionOf(options);
+  const clients = ['bullmq', 'ioredis'].map(nameAndVersion).join(', ');
   const data = { body: 'x'.repeat(options.payload_bytes) };
 
   async function prepare(order) {
@@ -59,7 +61,7 @@ async function open(options) {
   }
 
   return {
-    client: [nameAndVersion('bullmq'), nameAndVersion('ioredis'), `node ${process.versions.node}`].join(', '),
+    client: `${clients}, node ${process.versions.node}`,
     prepare,
     close: async () => {},
   };
