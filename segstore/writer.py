@@ -353,7 +353,7 @@ class LogWriter:
         """
         target = segment.written
         assert segment.file is not None
-        sync(segment.file)
+        sync(segment.file, is_data_only=self.options.persist != "sync_all")
         segment.synced = max(segment.synced, target)
         self._counters.syncs += 1
 
