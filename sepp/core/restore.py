@@ -42,7 +42,7 @@ def restore(table: JobTable, live: Iterable[int], queue_names: Mapping[int, str]
     table.steady_ms = now.steady_ms
     for number, name in queue_names.items():
         queue = table.queue(name)
-        queue.number = number
+        queue.assign_number(number)
         table.by_number[number] = queue
         table.number_last = max(table.number_last, number)
     jobs, reasoned, others = _split(table, live)
