@@ -53,6 +53,7 @@ class FrameHeader:
     local_first: int
     previous_crc: int
     canonical_crc: int
+    crc: int = 0  # of the frame; set by `parse_frame`
 
     @property
     def locals_offset(self) -> int:
@@ -147,7 +148,7 @@ def encode_private(header: FrameHeader, private: bytes, salt: int) -> tuple[byte
 
 def parse_frame(
     data: memoryview, position: int, *, offset: int, segment: int, salt: int
-) -> tuple[FrameHeader, int] | str:
+) -> FrameHeader | str:
     """Read the frame at `position` of `data`; nothing of its canonical batch is checked here.
 
     Args:
@@ -156,7 +157,7 @@ def parse_frame(
         offset: Where in the segment that is; `segment` and `salt` are of the segment.
 
     Returns:
-        Header and frame CRC, or what is wrong.
+        The header, or what is wrong.
     """
     if position + FRAME_HEADER_BYTES > len(data):
         return "the file ends inside a frame header"
@@ -209,7 +210,8 @@ def parse_frame(
     found = crc32(data[position + FRAME_HEADER_BYTES : end], head)
     if found != crc:
         return f"frame CRC mismatch: expected {crc:08x}, found {found:08x}"
-    return header, crc
+    header.crc = crc
+    return header
 
 
 def parse_batch(

@@ -6,7 +6,7 @@ over whole columns: every change of every entry comes through here.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from zlib import crc32
 
@@ -86,18 +86,14 @@ class Builder:
         )
         homes += repeat(0, len(kept))
         self._keep(kept, lsn + len(ended) + len(put), place.segment)
-        pieces: list[bytes] = []
-        for body in bodies.values():
-            pieces.append(body)
-            if len(body) & 7:
-                pieces.append(PADDING[len(body) & 7])
+        paddings = [PADDING[length & 7] for length in lengths]
         records = b"".join(
             (self._pack_ended(ended), self._pack(PUT, put, lengths, crcs), self._pack(STATE, kept))
         )
         return writer.fill(
             place,
             records=records,
-            bodies=pieces,
+            bodies=list(chain.from_iterable(zip(bodies.values(), paddings, strict=True))),
             hints=ended + put + kept,
             homes=homes,
             clock_ms=clock_ms,
@@ -132,19 +128,24 @@ class Builder:
 
     def _pack_ended(self, slots: list[int]) -> bytes:
         """Return packed DELs."""
-        pack, table = self._layout.headless_record.pack, self._slots
-        return b"".join([pack(DEL, table.tables[slot], 0, 0, 0, table.key(slot)) for slot in slots])
+        pack, tables, keys = self._layout.headless_record.pack, self._slots.tables, self._slots.keys
+        return b"".join(
+            [pack(DEL, tables[slot], 0, 0, 0, keys[slot << 4 : (slot << 4) + 16]) for slot in slots]
+        )
 
     def _end(self, slots: list[int], segment: int) -> list[int]:
         """Count entries out that are deleted; return the home of each."""
-        table, usage = self._slots, self._usage
+        table, live, record_bytes = self._slots, self._usage.live_bytes, self._usage.record_bytes
+        segments, lengths, head_segments = table.segment, table.body_length, table.head_segment
         homes = []
         for slot in slots:
-            home = table.segment[slot]
-            usage.end_entry(home, table.body_length[slot], table.head_segment[slot])
+            home = segments[slot]
+            live[home] -= record_bytes + ((lengths[slot] + 7) & ~7)
+            if head := head_segments[slot]:
+                live[head] -= record_bytes
             homes.append(home)
             if home != segment:
-                usage.need(segment, home)
+                self._usage.need(segment, home)
         return homes
 
     def _put(

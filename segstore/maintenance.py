@@ -6,7 +6,6 @@ local records take their turn with the commits.
 """
 
 import errno
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 import trio
 
 from segstore.compaction import Usage
+from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.local import SegmentDrop
 from segstore.options import Options, Room
@@ -21,14 +21,13 @@ from segstore.segment import Segment, Spare, SyncFailed, make_file, sync_names
 from segstore.workers import Lane
 from segstore.writer import LogWriter
 
-log = logging.getLogger("segstore")
-
 # Free space, in segments, below which new bodies are refused, and from which they are taken again.
 LOW_SEGMENTS: Final = 2
 ENOUGH_SEGMENTS: Final = 3
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PAUSE_MS: Final = 1000  # nothing is due before
+_DROP_ROUNDS: Final = 8  # in one call of `maintain`
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +36,7 @@ class Maintenance:
 
     Attributes:
         room: As last judged; `Store.room` looks closer when it is not OK.
+        is_spare_refused: Whether the disk had no room for the last attempt at a spare.
     """
 
     writer: LogWriter
@@ -45,6 +45,7 @@ class Maintenance:
     options: Options
     clock_ms: Callable[[], int]
     room: Room = Room.OK
+    is_spare_refused: bool = False
     _record_count: int = -1  # committed when last looked at
     _quiet_since_ms: int = 0
     _synced_at_ms: int = 0
@@ -56,22 +57,26 @@ class Maintenance:
         self._is_running = True
         try:
             self.flusher.check()
-            await self._look_at_room()
+            free = await self._look_at_room()
             if self.writer.active is None:
                 return _PAUSE_MS
-            await self._make_spare()
-            await self._drop_dead()
+            if free >= self.options.segment_bytes:
+                await self._make_spare()
+            for _ in range(_DROP_ROUNDS):
+                if not await self._drop_dead():
+                    break
             return await self._settle(self.clock_ms())
         finally:
             self._is_running = False
 
-    async def _look_at_room(self) -> None:
-        """Judge the free space, with hysteresis."""
+    async def _look_at_room(self) -> int:
+        """Judge the free space; return it in bytes."""
         writer = self.writer
         free = await self.flusher.run_in_worker(
             lambda: writer.vfs.free_bytes(writer.directory), Lane.MAINTENANCE
         )
         self.judge_room(free)
+        return free
 
     def judge_room(self, free: int) -> None:
         """Set `room` from the free bytes, with hysteresis."""
@@ -79,15 +84,17 @@ class Maintenance:
         before = self.room
         if free < LOW_SEGMENTS * segment_bytes:
             self.room = Room.ACKS_ONLY
-        elif free >= ENOUGH_SEGMENTS * segment_bytes:
+        elif free >= ENOUGH_SEGMENTS * segment_bytes and not self.is_spare_refused:
             self.room = Room.OK
         if self.room is not before:
             log.warning(
-                "segstore: %s: %d bytes free, room %s", writer.directory, free, self.room.value
+                "room on disk changed", path=writer.directory, free=free, room=self.room.value
             )
 
     def room_now(self) -> Room:
         """Return `room`, or NONE when the last segment that can be written to is nearly full."""
+        if self.writer.failure is not None:
+            return Room.NONE
         if self.room is Room.OK:
             return Room.OK
         active, spare = self.writer.active, self.writer.spare
@@ -109,9 +116,12 @@ class Maintenance:
         except OSError as problem:
             if problem.errno not in _NO_SPACE:
                 raise writer.fail(problem, "making a segment ahead") from problem
-            if self.room is Room.OK:
-                log.warning("segstore: no room to make %s ahead; room acks_only", spare.path)
+            if not self.is_spare_refused:
+                log.warning("no room to make a segment ahead", path=spare.path)
+            self.is_spare_refused = True
             self.room = Room.ACKS_ONLY
+        else:
+            self.is_spare_refused = False
         finally:
             flusher.spare_made.set()
             flusher.spare_made = None
@@ -128,14 +138,17 @@ class Maintenance:
         )
         self.flusher.counters.spares_made += 1
 
-    async def _drop_dead(self) -> None:
-        """Drop the segments in which nothing counts any more."""
+    async def _drop_dead(self) -> bool:
+        """Drop the segments in which nothing counts any more; return whether there were any.
+
+        When they are gone the deletes at home there count no more, so others may follow.
+        """
         writer, flusher = self.writer, self.flusher
         assert writer.active is not None
         sealed = [each for each in writer.segments if each != writer.active.id]
         dead = [writer.segments[each] for each in self.usage.droppable(sealed)]
         if not dead:
-            return
+            return False
         frame = writer.local_frame(*(SegmentDrop(segment.id) for segment in dead))
         await flusher.flush(frame, is_durable=True)
         await flusher.guarded(lambda: self._remove(dead), Lane.MAINTENANCE)
@@ -146,6 +159,7 @@ class Maintenance:
             if not segment.reader_count:
                 segment.close()
             flusher.counters.drops += 1
+        return True
 
     def _remove(self, segments: list[Segment]) -> None:
         """Take the files away; the names are durably gone on return, before any later drop."""

@@ -1,15 +1,13 @@
 """What an open changes on the disk: cut torn tails, remove what was dropped, make both durable."""
 
-import logging
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from segstore.events import log
 from segstore.layout import QUARANTINE_NAME
 from segstore.segment import write_all
 from segstore.vfs import VFS
-
-log = logging.getLogger("segstore")
 
 
 @dataclass(slots=True)
@@ -19,6 +17,8 @@ class Cut:
     path: str
     offset: int
     tail: bytes
+    problem: str  # with the frame at `offset`
+    is_suspicious: bool  # no sector is missing in it: it may be damage instead
 
 
 def mend(
@@ -39,6 +39,14 @@ def mend(
         dropped: Older files that are no part of the log any more.
     """
     for cut in cuts:
+        log.warning(
+            "torn tail cut off and kept in quarantine",
+            path=cut.path,
+            offset=cut.offset,
+            bytes=len(cut.tail),
+            problem=cut.problem,
+            may_be_damage=cut.is_suspicious,
+        )
         _quarantine(vfs, directory, cut)
     for cut in cuts:
         file = vfs.open(cut.path)
@@ -59,7 +67,7 @@ def mend(
         vfs.unlink(path)
         vfs.sync_dir(directory)
     for path in dropped:
-        log.info("segstore: removing %s, which was dropped", path)
+        log.info("removing a file that is no part of the log any more", path=path)
         vfs.unlink(path)
     if dropped:
         vfs.sync_dir(directory)

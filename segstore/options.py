@@ -8,7 +8,7 @@ from segstore.segment import Prealloc
 
 Persist = Literal["sync_all", "sync_data", "buffer"]
 
-SEGMENT_BYTES_MIN: Final = 65_536
+SEGMENT_BYTES_MIN: Final = 8192
 SEGMENT_BYTES_MAX: Final = 1 << 30
 
 
@@ -26,7 +26,7 @@ class Options:
         cache_bytes: Bodies written last are kept in RAM up to this.
         buffer_sync_ms: In `buffer` mode, the longest time between syncs in the background.
         idle_sync_ms: After this pause an empty frame notes how far the log is durable.
-        salvage_command: Named in the message of a refused open.
+        salvage_command: The whole command that the message of a refused open names.
     """
 
     persist: Persist = "sync_all"
@@ -35,7 +35,7 @@ class Options:
     cache_bytes: int = 16 << 20
     buffer_sync_ms: int = 1000
     idle_sync_ms: int = 50
-    salvage_command: str = "segstore salvage"
+    salvage_command: str = ""
 
     def __post_init__(self) -> None:
         if not SEGMENT_BYTES_MIN <= self.segment_bytes <= SEGMENT_BYTES_MAX:

@@ -36,7 +36,6 @@ class Frame:
     """A valid frame."""
 
     header: FrameHeader
-    crc: int
     batch: BatchHeader | None
     locals: list[Local]
 
@@ -83,16 +82,13 @@ class SegmentScan:
             state.epoch = batch.epoch
             state.log_clock_ms = batch.log_clock_ms
         self.offset += frame.header.frame_bytes
-        self.last_crc = frame.crc
+        self.last_crc = frame.header.crc
 
     def parse(self, offset: int) -> Frame | str:
         """Return the frame at `offset` if all but its bodies is intact, else what is wrong."""
-        parsed = parse_frame(
-            self.view, offset, offset=offset, segment=self.header.segment, salt=self.header.salt
-        )
-        if isinstance(parsed, str):
-            return parsed
-        header, crc = parsed
+        header = self.parse_header(offset)
+        if isinstance(header, str):
+            return header
         if offset + header.frame_bytes > len(self.data):
             return "the file ends inside a frame"
         batch: BatchHeader | None = None
@@ -103,11 +99,21 @@ class SegmentScan:
             batch = read
             if batch.store_uuid != self.header.store_uuid:
                 return f"batch of store {batch.store_uuid.hex()}"
-        start = offset + header.locals_offset
-        found = decode_locals(self.data[start : start + header.local_bytes], header.local_count)
-        if isinstance(found, str):
-            return found
-        return Frame(header, crc, batch, found)
+        found = self.locals_of(header)
+        return found if isinstance(found, str) else Frame(header, batch, found)
+
+    def parse_header(self, offset: int) -> FrameHeader | str:
+        """Return the header of the frame at `offset` if its private part is intact."""
+        return parse_frame(
+            self.view, offset, offset=offset, segment=self.header.segment, salt=self.header.salt
+        )
+
+    def locals_of(self, header: FrameHeader) -> list[Local] | str:
+        """Return the local records of a frame."""
+        if not header.local_count:
+            return []
+        start = header.offset + header.locals_offset
+        return decode_locals(self.data[start : start + header.local_bytes], header.local_count)
 
     def record_bytes_of(self, frame: Frame) -> memoryview:
         """Return the records of the batch in `frame`."""
@@ -142,16 +148,10 @@ class SegmentScan:
         position = self.data.find(FRAME_MAGIC, offset)
         while position >= 0:
             if not position & 7:
-                parsed = parse_frame(
-                    self.view,
-                    position,
-                    offset=position,
-                    segment=self.header.segment,
-                    salt=self.header.salt,
-                )
-                if not isinstance(parsed, str) and parsed[0].synced_off > offset:
+                header = self.parse_header(position)
+                if not isinstance(header, str) and header.synced_off > offset:
                     whole = self.parse(position)
-                    return parsed[0] if isinstance(whole, str) else whole
+                    return header if isinstance(whole, str) else whole
             position = self.data.find(FRAME_MAGIC, position + 1)
         return None
 

@@ -66,7 +66,7 @@ class Segment:
 
     def reading_file(self, vfs: VFS) -> File:
         """Return the open file, opening it for reading when it is not."""
-        file = self.writing_file()
+        file = self.file or self.writing_file()
         if file is None:
             file = self.file = vfs.open(self.path, is_readonly=True)
         return file
@@ -121,6 +121,8 @@ def make_file(
         sync_names(vfs, directory)
     except OSError:
         file.close()
+        if vfs.exists(tmp):  # on a full disk it is in the way
+            vfs.unlink(tmp)
         raise
     file.path = path
     return file

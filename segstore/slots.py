@@ -7,7 +7,7 @@ Rules:
 - A slot whose `lsn` is 0 was allocated but is in no batch yet.
 - `head_segment` is 0 while the newest head lies in the PUT itself, else it is the segment of the
   newest STATE.
-- A free slot is zero in every column.
+- A free slot is zero in every head field, in `lsn`, `body_length` and `head_segment`.
 """
 
 from array import array
@@ -34,16 +34,6 @@ class Directory:
     def find(self, table: int, key: bytes) -> int:
         """Return the slot of `key`, or ABSENT."""
         return self.tables[table].get(key, ABSENT)
-
-    def put(self, table: int, key: bytes, slot: int) -> None:
-        """Let `key` lead to `slot` from now on."""
-        self.tables[table][key] = slot
-
-    def remove(self, table: int, key: bytes, slot: int) -> None:
-        """Forget `key` if it still leads to `slot`."""
-        keys = self.tables[table]
-        if keys.get(key) == slot:
-            del keys[key]
 
 
 class Slots:
@@ -98,6 +88,17 @@ class Slots:
         self.directory.tables[table][key] = slot
         return slot
 
+    def allocate_run(self, table: int, keys: Sequence[bytes]) -> int:
+        """Return the first of as many neighbouring slots as there are keys, all of them new."""
+        first, count = self._unused, len(keys)
+        if first + count > self._count:
+            self._grow(max(count, _GROWTH_SLOTS))
+        self._unused += count
+        self.keys[first << 4 : (first + count) << 4] = b"".join(keys)
+        self.tables[first : first + count] = array("B", [table]) * count
+        self.directory.tables[table].update(zip(keys, range(first, first + count), strict=True))
+        return first
+
     def find(self, table: int, key: bytes) -> int:
         """Return the slot of a live entry, or -1."""
         return self.directory.tables[table].get(key, ABSENT)
@@ -111,11 +112,17 @@ class Slots:
         return self.tables[slot]
 
     def free(self, slots: Sequence[int]) -> None:
-        """Give slots back; their keys lead nowhere, or where they were given to meanwhile."""
-        remove = self.directory.remove
+        """Give slots back; their keys lead nowhere, or where they were given to meanwhile.
+
+        Head fields, `lsn`, `body_length` and `head_segment` are 0 on return.
+        """
+        keys, tables, key_tables = self.keys, self.tables, self.directory.tables
         for slot in slots:
-            remove(self.tables[slot], self.key(slot), slot)
-        for column in self._columns():
+            key = bytes(keys[slot << 4 : (slot << 4) + 16])
+            known = key_tables[tables[slot]]
+            if known.get(key) == slot:
+                del known[key]
+        for column in (*self.heads, self.lsn, self.body_length, self.head_segment):
             for slot in slots:
                 column[slot] = 0
         self._free.extend(slots)
@@ -127,7 +134,7 @@ class Slots:
 
     def settle_free(self) -> None:
         """Clear what `release` left, head fields aside."""
-        for column in self._columns()[len(self.heads) :]:
+        for column in (self.body_length, self.head_segment):
             for slot in self._free:
                 column[slot] = 0
 

@@ -9,7 +9,6 @@ Rules:
 - The first failure is final (`failure`): nothing may be written behind a write that failed.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,14 +24,13 @@ from segstore.batch import (
     encode_u32,
 )
 from segstore.errors import StoreFailed
+from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, aligned
 from segstore.local import SEAL_BYTES, Local, Seal, SegmentEnd, SegmentList, encode_local
 from segstore.options import Counters, Options
 from segstore.scan import LogState
 from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
-
-log = logging.getLogger("segstore")
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +65,7 @@ class Place:
     bodies_offset: int
     record_count: int
     body_bytes: int
+    moved_bytes: int
     local_count: int
     local_bytes: bytes
 
@@ -140,7 +139,7 @@ class LogWriter:
         self.spare = plan_spare(self.directory, header)
         return self.spare
 
-    def reserve(self, record_count: int, body_bytes: int) -> Place:
+    def reserve(self, record_count: int, body_bytes: int, *, moved_bytes: int = 0) -> Place:
         """Say where a frame with so many records and bytes of bodies will lie."""
         active = self.active
         local: list[Local] = []
@@ -154,7 +153,7 @@ class LogWriter:
         canonical = BATCH_HEADER_BYTES + aligned(records) if record_count else 0
         private = FRAME_HEADER_BYTES + 8 * record_count
         encoded = b"".join(map(encode_local, local)) if local else b""
-        frame_bytes = private + len(encoded) + canonical + body_bytes
+        frame_bytes = private + len(encoded) + canonical + body_bytes + moved_bytes
         if active.end + frame_bytes + SEAL_BYTES > self.options.seal_bytes:
             frame_bytes += SEAL_BYTES
             seal = Seal(active.end + frame_bytes, self._state.last_lsn + record_count)
@@ -164,7 +163,7 @@ class LogWriter:
         if frame_bytes > FRAME_BYTES_MAX:
             raise ValueError(f"a batch of {frame_bytes} bytes does not fit a frame")
         offset = active.end + private + len(encoded) + canonical
-        return Place(active.id, offset, record_count, body_bytes, len(local), encoded)
+        return Place(active.id, offset, record_count, body_bytes, moved_bytes, len(local), encoded)
 
     def fill(
         self,
@@ -180,7 +179,7 @@ class LogWriter:
 
         Args:
             records: Packed canonical records.
-            bodies: Of the PUTs, in their order, each followed by its padding.
+            bodies: Of the PUTs, then of the moved ones, in order, each followed by its padding.
             hints, homes: One for each record.
             clock_ms: Wall clock of the batch; the log clock does not go back for it.
         """
@@ -188,35 +187,20 @@ class LogWriter:
         assert active is not None
         assert active.id == place.segment
         state = self._state
-        canonical, crc = b"", 0
-        if place.record_count:
-            state.log_clock_ms = max(state.log_clock_ms, clock_ms)
-            canonical, crc = encode_batch(
-                BatchHeader(
-                    self._layout.record_bytes,
-                    self._store_uuid,
-                    self.epoch,
-                    state.last_lsn + 1,
-                    place.record_count,
-                    place.body_bytes,
-                    state.log_clock_ms,
-                    state.canonical_crc,
-                    0,
-                ),
-                records,
-            )
-            state.last_lsn += place.record_count
-            state.epoch = self.epoch
-            state.canonical_crc = crc
+        canonical, crc = self._canonical(place, records, clock_ms)
         private = encode_u32(hints) + encode_u32(homes) + place.local_bytes
         header = FrameHeader(
-            FRAME_HEADER_BYTES + len(private) + len(canonical) + place.body_bytes,
+            FRAME_HEADER_BYTES
+            + len(private)
+            + len(canonical)
+            + place.body_bytes
+            + place.moved_bytes,
             place.record_count,
             place.local_count,
             len(place.local_bytes),
             len(canonical),
             place.body_bytes,
-            0,
+            place.moved_bytes,
             active.end,
             active.id,
             active.synced,
@@ -243,6 +227,28 @@ class LogWriter:
         self.is_last_idle = not (place.record_count or place.local_count)
         self.unwritten.append(frame)
         return frame
+
+    def _canonical(self, place: Place, records: bytes, clock_ms: int) -> tuple[bytes, int]:
+        """Return the canonical batch without its bodies, and its CRC; the log stands behind it."""
+        if not place.record_count:
+            return b"", 0
+        state = self._state
+        state.log_clock_ms = max(state.log_clock_ms, clock_ms)
+        header = BatchHeader(
+            self._layout.record_bytes,
+            self._store_uuid,
+            self.epoch,
+            state.last_lsn + 1,
+            place.record_count,
+            place.body_bytes,
+            state.log_clock_ms,
+            state.canonical_crc,
+            0,
+        )
+        canonical, state.canonical_crc = encode_batch(header, records)
+        state.last_lsn += place.record_count
+        state.epoch = self.epoch
+        return canonical, state.canonical_crc
 
     def local_frame(self, *local: Local) -> BuiltFrame:
         """Make a frame of local records only, or an empty one that carries synced_off."""
@@ -354,6 +360,6 @@ class LogWriter:
         """Note the first failure and return it; nothing is written any more."""
         if self.failure is None:
             text = f"{problem.filename or self.directory}: {problem.strerror or problem}"
-            self.failure = StoreFailed(f"{text}; {consequence}; stopping")
-            log.critical("segstore: %s", self.failure)
+            self.failure = StoreFailed(f"{text}; {consequence}")
+            log.critical("storage failed; stopping", reason=self.failure)
         return self.failure

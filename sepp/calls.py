@@ -35,7 +35,8 @@ from sepp.core.outcomes import (
     QueueFull,
 )
 from sepp.core.slots import WAS_REQUEUED
-from sepp.request import Body, Refusal
+from sepp.journal import Body
+from sepp.request import Refusal
 from sepp.rpc.call import Call
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.

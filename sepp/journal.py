@@ -6,16 +6,14 @@ task.
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final
 
 from segstore import Batch, BodyDamaged, Store
 from sepp.core import slots as tables
 from sepp.core.commands import Now
 from sepp.core.machine import Machine
-from sepp.request import Body
 
-# Bytes of a record without its body, as an upper bound for the caps of a group.
-RECORD_BYTES: Final = 128
+# A stored body, what is wrong with it, or None while it is still being read.
+Body = bytes | BodyDamaged | None
 
 
 class Journal:

@@ -27,12 +27,12 @@ from sepp.config.address import Address, parse_address
 from sepp.config.load import Loaded
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
-from sepp.config.reload import Reloader, watch
 from sepp.core.machine import Machine
 from sepp.core.restore import InconsistentStateError
 from sepp.core.slots import FIELDS
 from sepp.journal import Journal, QueueNameDamaged
 from sepp.logs import configure, get_logger
+from sepp.reloader import Reloader, watch
 from sepp.rpc.health import Health
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.server import Server
@@ -55,6 +55,7 @@ def run(loaded: Loaded) -> int:
     """
     logging = loaded.config.logging
     configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
+    _log_configuration(loaded)
     try:
         trio.run(_Process(loaded).main)
     except BaseExceptionGroup as group:
@@ -337,6 +338,25 @@ class _Progress:
 def wall_ms() -> int:
     """The wall clock in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def _log_configuration(loaded: Loaded) -> None:
+    storage = loaded.config.storage
+    log.debug(
+        "configuration loaded",
+        path=loaded.path,
+        persist_mode=storage.persist_mode,
+        sweep_interval_ms=storage.sweep_interval_ms,
+        sweep_limit=storage.sweep_limit,
+        command_queue_capacity=storage.command_queue_capacity,
+        tracing=_enabled(loaded.config.tracing.enabled),
+        metrics=_enabled(loaded.config.metrics.enabled),
+    )
+    for text in loaded.warnings:
+        log.warning(text)
+    if loaded.config.queues:
+        names = [queue.name for queue in loaded.config.queues]
+        log.info("declared queues from config", queues=names)
 
 
 def _enabled(value: bool) -> str:

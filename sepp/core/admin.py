@@ -14,11 +14,21 @@ DONE = Done()
 def close(table: JobTable, command: Close, now: Now) -> Done:
     """Write the closing tombstone of a queue, or move its deadline."""
     queue = table.queue(command.queue)
-    key = table.number(queue).to_bytes(16, "big")
+    if queue.closing_slot < 0:
+        queue.closing_slot = _new_tombstone(table, queue)
     deadline_ms = min(command.deadline_ms, LAST_MS)
-    queue.closing_slot = table.upsert(CLOSING, key, queue, b"", at_ms=deadline_ms)
+    table.write_row(queue.closing_slot, queue, b"", at_ms=deadline_ms)
     table.timers.closing.hasten(queue, deadline_ms)
     return DONE
+
+
+def _new_tombstone(table: JobTable, queue: Queue) -> int:
+    """Return a slot for the tombstone of `queue`: one deleted since the last batch, or new."""
+    key = table.number(queue).to_bytes(16, "big")
+    for slot in table.deletes:
+        if table.slots.table(slot) == CLOSING and table.slots.key(slot) == key:
+            return slot
+    return table.slots.allocate(CLOSING, key)
 
 
 def open_queue(table: JobTable, command: Open, now: Now) -> Done:

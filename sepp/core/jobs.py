@@ -118,9 +118,8 @@ class JobTable:
             self.number_last = number
             queue.number = number
             self.by_number[number] = queue
-            queue.row_slot = self.upsert(
-                QUEUES, number.to_bytes(16, "big"), queue, queue.name.encode(), at_ms=0
-            )
+            queue.row_slot = self.slots.allocate(QUEUES, number.to_bytes(16, "big"))
+            self.write_row(queue.row_slot, queue, queue.name.encode(), at_ms=0)
         return queue.number
 
     def forget(self, queue: Queue) -> None:
@@ -142,16 +141,11 @@ class JobTable:
 
     # Rows
 
-    def upsert(self, table: int, key: bytes, queue: Queue, body: bytes, *, at_ms: int) -> int:
-        """Write a row of any table but JOBS, replacing one of that key; return its slot."""
-        slot = self.slots.find(table, key)
-        if slot < 0:
-            slot = self.slots.allocate(table, key)
-        self.write_row(slot, queue, body, at_ms=at_ms)
-        return slot
-
     def write_row(self, slot: int, queue: Queue, body: bytes, *, at_ms: int) -> None:
-        """Fill the row in `slot`; one deleted since the last batch lives again."""
+        """Fill the row in `slot`, of any table but JOBS.
+
+        A row deleted since the last batch lives again.
+        """
         slots = self.slots
         if self.deletes:
             self.deletes.pop(slot, None)
@@ -332,9 +326,11 @@ class JobTable:
         else:
             reason = cut_utf8(reason, RETRY_REASON_BYTES_MAX)
         self.slots.flags[slot] = flags
-        self.reason_slots[slot] = self.upsert(
-            REASONS, self.slots.key(slot), queue, reason, at_ms=now.wall_ms
-        )
+        reason_slot = self.reason_slots.get(slot, -1)
+        if reason_slot < 0:
+            reason_slot = self.slots.allocate(REASONS, self.slots.key(slot))
+            self.reason_slots[slot] = reason_slot
+        self.write_row(reason_slot, queue, reason, at_ms=now.wall_ms)
 
     def final_reason_slot(self, slot: int) -> int:
         """Return the slot of the reason a dead letter died of, -1 if none was given."""

@@ -62,8 +62,7 @@ def lease_jobs(table: JobTable, command: Reserve, queues: list[Queue], now: Now)
             if bytes_max:
                 bytes_left -= slots.body_length[queue.first_ready()] + ANSWER_OVERHEAD_BYTES
                 if bytes_left < 0 and jobs:
-                    jobs_max = 0  # the answer is full; a smaller job must not overtake
-                    break
+                    break  # and it stays below 0: no smaller job of a later queue overtakes
             slot = table.lease_next(queue, deadline_ms, skew_ms)
             jobs.append(
                 LeasedJob(

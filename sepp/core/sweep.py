@@ -36,7 +36,10 @@ def sweep(table: JobTable, command: Sweep, now: Now) -> Swept:
     ) -> None:
         left = count_max
         while left and (queue := timer.pop_due(now_ms)) is not None:
-            left -= turn(queue, min(left, TURN_MAX))
+            count = turn(queue, min(left, TURN_MAX))
+            # A queue taken out has something due; without progress this would never end.
+            assert count > 0
+            left -= count
             timer.refresh(queue)
             if grows:
                 grown[queue] = None

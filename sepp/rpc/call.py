@@ -41,6 +41,7 @@ class Call:
         "is_open",
         "is_reading",
         "is_streaming",
+        "leave_by",
         "message",
         "messages",
         "on_gone",
@@ -69,6 +70,7 @@ class Call:
         self.body_checked = 0  # bytes received at the last look at the body's progress
         self.held_bytes = 0  # counted as request bytes in flight
         self.timer_tick = 0
+        self.leave_by: float | None = None  # set once the peer was seen not to take the answer
         self.is_begun = False  # response headers are with the engine
         self.is_streaming = False
         self.messages: tuple[bytes, ...] = ()  # answers not yet with the engine, without prefix

@@ -18,6 +18,7 @@ from sepp.rpc.client_call import ClientCall, Result
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.poller import READ, WRITE, Poller
+from sepp.rpc.timers import NEVER
 from sepp.rpc.transport import PeerGone, TlsTransport, Transport, connect_transport
 from sepp.rpc.watch import Watch
 
@@ -196,9 +197,9 @@ class Channel:
         if not self.is_touched:
             poller.touch(self)
             if len(self._calls) == 1:
-                poller.flush()  # nothing else is going on that could go along
-            else:
-                poller.flush_soon()
+                self.flush()  # nothing else is going on that could go along
+            # For what is begun behind it in the same go, and for the deadline.
+            poller.flush_soon()
         return call
 
     def _make_headers(self, path: str, timeout_s: float | None) -> grpc.Headers:
@@ -241,6 +242,7 @@ class Channel:
         try:
             data = self._transport.receive()
             if not data:
+                self._poller.touch(self)  # the TLS handshake may just have ended
                 return
             self._watch.heard_at = self._poller.now
             self._session.receive_data(data)
@@ -356,7 +358,7 @@ class Channel:
     def on_writable(self) -> None:
         """Go on with a write that was cut short."""
         try:
-            self._watch.stalled_since = self._poller.now
+            self._watch.socket_took()
             self._transport.send_rest()
         except PeerGone as gone:
             self.close("peer", str(gone))
@@ -367,8 +369,10 @@ class Channel:
         is_short = bool(self._transport.unsent)
         self._watched = READ | WRITE if is_short else READ
         self._poller.watch(self._transport.sock.fileno(), self._watched)
-        self._watch.stalled_since = self._poller.now if is_short else 0.0
-        self._watch.arm()
+        if is_short:
+            self._watch.socket_took()
+        else:
+            self._watch.stall_by = NEVER
 
     def send_ping(self) -> None:
         """Ask the server for a sign of life."""

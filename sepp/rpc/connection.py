@@ -15,6 +15,7 @@ from sepp.rpc.front import Front
 from sepp.rpc.inbound import Inbound
 from sepp.rpc.outbound import Outbound
 from sepp.rpc.poller import READ, WRITE
+from sepp.rpc.timers import NEVER
 from sepp.rpc.transport import PeerGone, Transport
 from sepp.rpc.watch import Allowance, Watch
 
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _KEEPALIVE_PING: Final = b"sepplive"
 _GOAWAY_PING: Final = b"seppgoes"
+_END_REASONS: Final = {http2.NO_ERROR: "left", http2.ENHANCE_YOUR_CALM: "flood"}
 
 
 class Connection:
@@ -62,7 +64,12 @@ class Connection:
         self._inbound = Inbound(self, front, self._watch.pings)
         self._calls = self._inbound.calls
         self._outbound = Outbound(
-            self._session, transport, self._calls, poller, limits.write_stall_timeout_ms / 1e3
+            self._session,
+            transport,
+            self._calls,
+            poller,
+            self._watch.pings,
+            limits.write_stall_timeout_ms / 1e3,
         )
         self._watched = READ
         self._is_leaving = False
@@ -78,9 +85,11 @@ class Connection:
         except PeerGone as gone:
             self.close("peer", str(gone))
             return
-        if not data:
-            return
         watch, session = self._watch, self._session
+        if not data:
+            if session.want_write:
+                self._poller.touch(self)  # the TLS handshake may just have ended
+            return
         watch.heard_at = self._poller.now
         try:
             session.receive_data(data)
@@ -92,18 +101,20 @@ class Connection:
             return
         events = session.events()
         if events:
-            watch.frame_since = 0.0
+            watch.frame_by = NEVER
             self._handle(events)
-        elif not watch.frame_since:
-            # No event from these bytes: a frame, or a header block, is under way. Nothing else can
-            # come between its parts, so the next event is its end.
-            watch.frame_since = self._poller.now
-            watch.arm()
-        if not self.is_touched and not self.is_closed and session.want_write:
+        else:
+            watch.frame_begun()
+        if (
+            not self.is_touched
+            and not self.is_closed
+            and (session.want_write or self._outbound.end_code is not None or self._inbound.is_full)
+        ):
             self._poller.touch(self)
 
     def _handle(self, events: list[http2.Event]) -> None:
         inbound, calls = self._inbound, self._calls
+        has_moved = False  # a window of the peer
         for event in events:
             kind = type(event)
             if kind is http2.DataReceived:
@@ -115,14 +126,14 @@ class Connection:
             elif kind is http2.RequestReceived:
                 inbound.begin_call(event.stream_id, event.headers, event.end_stream)
             elif kind is http2.WindowUpdated:
-                pass  # looked at below, once
+                has_moved = True
             else:
                 self._handle_other(event, kind)
             if self.is_closed:
                 return
         if inbound.opening:
             inbound.watch_opening()
-        if self._outbound.held and self._outbound.window_moved():
+        if has_moved and self._outbound.window_moved():
             self._poller.touch(self)
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
@@ -138,6 +149,8 @@ class Connection:
             window = event.settings.get(http2.INITIAL_WINDOW_SIZE)
             if window is not None:
                 self._outbound.stream_window = window
+                if self._outbound.window_moved():
+                    self._poller.touch(self)
         elif kind is http2.PingAcknowledged:
             self._ping_answered(event.opaque_data)
         elif kind is http2.TrailersReceived:
@@ -145,7 +158,7 @@ class Connection:
             if call is not None and call.is_reading:
                 self._inbound.take_data(call, b"", True)
         elif kind is http2.ConnectionClosed:
-            self._outbound.is_ended = True
+            self._outbound.end_code = event.error_code
 
     # Answering.
 
@@ -170,7 +183,7 @@ class Connection:
 
     def flush(self) -> None:
         """Send what is queued."""
-        if self.is_closed:
+        if self.is_closed or not self.transport.is_ready:
             return
         try:
             self._outbound.flush()
@@ -188,7 +201,7 @@ class Connection:
             return
         try:
             if self.transport.unsent:
-                self._watch.stalled_since = self._poller.now
+                self._watch.socket_took()
                 self._outbound.send_rest()
         except PeerGone as gone:
             self.close("peer", str(gone))
@@ -202,18 +215,20 @@ class Connection:
         """See to what a write left: watch the socket, keep the bounds, end if all is said."""
         outbound, unsent = self._outbound, self.transport.unsent
         wanted = self._watched | WRITE if unsent else self._watched & ~WRITE
-        if unsent or outbound.queued_bytes or not wanted & READ:
+        is_full = self._inbound.is_full
+        if unsent or outbound.queued_bytes or is_full or not wanted & READ:
             pending = outbound.pending_bytes()
             if pending > self._limits.max_outbound_bytes:
                 self._shed(pending)
             # Only a full socket is waited for. While the peer's window is shut it must be read on,
             # or the opening would never be seen; what piles up meanwhile is bounded by shedding.
-            is_full = unsent > 0 and pending > self._limits.outbound_buffer_bytes
+            is_full = is_full or (unsent > 0 and pending > self._limits.outbound_buffer_bytes)
             wanted = wanted & ~READ if is_full else wanted | READ
         if wanted != self._watched:
             self._set_watched(wanted)
-        if outbound.is_ended and not unsent:
-            self.close("protocol" if not self._is_leaving else "left", "the HTTP/2 session ended")
+        if outbound.end_code is not None and not unsent:
+            reason = _END_REASONS.get(outbound.end_code, "protocol")
+            self.close(reason, f"the HTTP/2 session ended with code {outbound.end_code}")
         elif self._front.on_quiet is not None and not unsent and not self._calls:
             self._front.on_quiet()
 
@@ -221,15 +236,14 @@ class Connection:
         watch, was = self._watch, self._watched
         self._watched = wanted
         self._poller.watch(self.transport.sock.fileno(), wanted)
-        if wanted & WRITE and not was & WRITE:
-            watch.stalled_since = self._poller.now
-            watch.arm()
-        elif not wanted & WRITE:
-            watch.stalled_since = 0.0
+        if not wanted & WRITE:
+            watch.stall_by = NEVER
+        elif not was & WRITE:
+            watch.socket_took()
         if not wanted & READ:
-            watch.is_deaf = True
+            watch.turn_deaf()
         elif not was & READ:
-            watch.hears_again()
+            watch.hear_again()
 
     def _shed(self, pending: int) -> None:
         """Reset the newest answers until what the peer does not take is within bounds again."""
@@ -242,6 +256,7 @@ class Connection:
                 outbound.recall(call)
                 call.leave()
                 self._session.reset_stream(call.stream_id, http2.ENHANCE_YOUR_CALM)
+                self._poller.touch(self)
 
     # The ends of things.
 
@@ -254,6 +269,7 @@ class Connection:
         self._poller.timers.clear(call)
         if call.held_bytes:
             self._inbound.release_bytes(call)
+            self._poller.touch(self)  # reading may go on
         self._outbound.recall(call)
         call.leave()
 
@@ -275,6 +291,7 @@ class Connection:
         if not call.is_open:
             if self._outbound.expire(call):
                 self._session.reset_stream(call.stream_id, http2.CANCEL)
+                self._outbound.window_moved()
                 self._poller.touch(self)
             return
         if call.deadline is not None and now_s >= call.deadline:

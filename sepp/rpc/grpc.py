@@ -23,8 +23,8 @@ TIMEOUT_S_MAX: Final = 315_360_000.0
 RESPONSE_HEADERS: Final[Headers] = (
     (b":status", b"200"),
     (b"content-type", b"application/grpc"),
-    (b"grpc-accept-encoding", b"identity,gzip"),
 )
+REFUSAL_HEADERS: Final[Headers] = (*RESPONSE_HEADERS, (b"grpc-accept-encoding", b"identity,gzip"))
 OK_TRAILERS: Final[Headers] = ((b"grpc-status", b"0"),)
 
 _STATUS_BYTES: Final = {code: str(code.value).encode() for code in StatusCode}
@@ -166,35 +166,37 @@ class MessageAssembler:
         encoding: The grpc-encoding header, None when there was none.
     """
 
-    __slots__ = ("_chunks", "_encoding", "_is_compressed", "_max", "received", "total")
+    __slots__ = ("_body", "_encoding", "_is_compressed", "_max", "total")
 
     def __init__(self, message_bytes_max: int, encoding: bytes | None) -> None:
         self._max = message_bytes_max
         self._encoding = encoding
-        self._chunks: list[bytes] = []
+        # One buffer, not a list of parts: a peer may send its body byte by byte.
+        self._body = bytearray()
         self._is_compressed = False
-        self.received = 0  # bytes kept, the prefix included
         self.total = 0  # bytes of prefix and message once the prefix is known
+
+    @property
+    def received(self) -> int:
+        """Bytes kept so far, the prefix included."""
+        return len(self._body)
 
     def feed(self, data: bytes) -> Fault | None:
         """Take the bytes of one DATA frame; a fault is final."""
-        self._chunks.append(data)
-        self.received += len(data)
+        self._body += data
         if not self.total:
-            if self.received < PREFIX_BYTES:
+            if len(self._body) < PREFIX_BYTES:
                 return None
-            if len(self._chunks) > 1:
-                self._chunks = [b"".join(self._chunks)]
-            fault = self._read_prefix(self._chunks[0])
+            fault = self._read_prefix()
             if fault is not None:
                 return fault
-        if self.received > self.total:
+        if len(self._body) > self.total:
             return StatusCode.INTERNAL, "body goes on after its message"
         return None
 
-    def _read_prefix(self, data: bytes) -> Fault | None:
-        flag = data[0]
-        size = int.from_bytes(data[1:PREFIX_BYTES], "big")
+    def _read_prefix(self) -> Fault | None:
+        flag = self._body[0]
+        size = int.from_bytes(self._body[1:PREFIX_BYTES], "big")
         if flag > 1:
             return StatusCode.INTERNAL, f"message flag {flag} is neither 0 nor 1"
         if size > self._max:
@@ -209,18 +211,17 @@ class MessageAssembler:
             if self._encoding != b"gzip":
                 coding = self._encoding.decode("ascii", "replace")
                 return StatusCode.UNIMPLEMENTED, f"grpc-encoding {coding} is not supported"
-        self._chunks[0] = data[PREFIX_BYTES:]
         self.total = size + PREFIX_BYTES
         return None
 
     def finish(self) -> bytes | Fault:
         """Return the message once the body has ended."""
-        if self.received == 0:
+        if not self._body:
             return StatusCode.INTERNAL, "body ended without a message"
-        if self.received != self.total:
+        if len(self._body) != self.total:
             return StatusCode.INTERNAL, "body ended inside a message"
-        message = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
+        message = bytes(memoryview(self._body)[PREFIX_BYTES:])
+        self._body = bytearray()
         return self._inflate(message) if self._is_compressed else message
 
     def _inflate(self, packed: bytes) -> bytes | Fault:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PINGS_PER_CALL: Final = 2  # clients that measure bandwidth ping along with their calls
-_NO_DATA: Final = b""
+_TIMEOUTS_MAX: Final = 64
 
 
 class Inbound:
@@ -29,16 +29,20 @@ class Inbound:
         calls: The connection's open calls by stream.
         opening: Calls whose headers came with the bytes being handled.
         last_stream_id: The newest stream.
+        is_full: No more is to be read until answers leave.
         request_bytes: Held for calls of this connection that are not answered yet.
     """
 
     __slots__ = (
         "_connection",
+        "_due_bytes",
         "_front",
         "_limits",
         "_pings",
         "_poller",
+        "_timeouts_s",
         "calls",
+        "is_full",
         "last_stream_id",
         "opening",
         "request_bytes",
@@ -50,16 +54,18 @@ class Inbound:
         self._limits = front.limits
         self._poller = front.poller
         self._pings = pings
+        self._timeouts_s: dict[bytes, float] = {}  # a client uses few different ones
         self.calls: dict[int, Call] = {}
         self.opening: list[Call] = []
         self.last_stream_id = 0
         self.request_bytes = 0
+        self._due_bytes = 0  # of these, what complete calls hold: it goes with their answers
+        self.is_full = False
 
     def begin_call(self, stream_id: int, headers: grpc.Headers, is_ended: bool) -> None:
         self.last_stream_id = stream_id
         front = self._front
         front.call_count += 1
-        self._pings.earn(_PINGS_PER_CALL)
         fields = dict(headers[::-1])  # of equal names the first one counts
         path = fields.get(b":path", b"")
         known = front.handlers.get(path)
@@ -79,7 +85,9 @@ class Inbound:
         call.handler = known[1]
         timeout = fields.get(b"grpc-timeout")
         if timeout is not None:
-            timeout_s = grpc.parse_timeout(timeout)
+            timeout_s = self._timeouts_s.get(timeout)
+            if timeout_s is None:
+                timeout_s = self._learn_timeout(timeout)
             if timeout_s is None:
                 text = f"grpc-timeout {timeout.decode('ascii', 'replace')!r} is malformed"
                 call.fail(StatusCode.INVALID_ARGUMENT, text)
@@ -100,6 +108,14 @@ class Inbound:
         )
         self._connection.refuse(call, headers)
 
+    def _learn_timeout(self, value: bytes) -> float | None:
+        timeout_s = grpc.parse_timeout(value)
+        if timeout_s is not None:
+            if len(self._timeouts_s) >= _TIMEOUTS_MAX:
+                self._timeouts_s.clear()
+            self._timeouts_s[value] = timeout_s
+        return timeout_s
+
     def take_data(self, call: Call, data: bytes, is_end: bool) -> None:
         if not call.is_open:
             call.is_reading = not is_end  # answered already; only the end matters
@@ -118,6 +134,7 @@ class Inbound:
                 if size > SMALL_BYTES and not self._hold_bytes(call, size):
                     return
                 call.is_reading = False
+                self._due_bytes += call.held_bytes
                 self._dispatch(call, data[grpc.PREFIX_BYTES :])
                 return
             call.assembler = assembler = grpc.MessageAssembler(
@@ -131,6 +148,7 @@ class Inbound:
             return
         if is_end:
             call.is_reading = False
+            self._due_bytes += call.held_bytes
             if fault is None:
                 message = assembler.finish()
                 call.assembler = None
@@ -143,21 +161,20 @@ class Inbound:
             call.fail(*fault)
 
     def _hold_bytes(self, call: Call, size: int) -> bool:
-        """Count request bytes; refuse the call when too many are held. True: go on."""
+        """Count request bytes. Above a bound stop reading, or refuse the call: then False."""
         front, limits = self._front, self._limits
         most = max(limits.max_connection_request_bytes, front.message_bytes_max)
-        held, all_held = self.request_bytes + size, front.request_bytes + size
-        if held > most or all_held > max(limits.max_request_bytes_in_flight, most):
-            call.assembler = None
-            scope = "this connection" if held > most else "all connections"
-            call.fail(
-                StatusCode.RESOURCE_EXHAUSTED,
-                f"requests in flight of {scope} hold {held if held > most else all_held} bytes",
-            )
-            return False
+        most_of_all = max(limits.max_request_bytes_in_flight, most)
+        if self.request_bytes + size > most or front.request_bytes + size > most_of_all:
+            if not self._due_bytes:
+                # Only unfinished bodies are held here: no answer will ever make room for more.
+                call.assembler = None
+                call.fail(StatusCode.RESOURCE_EXHAUSTED, "too many request bytes are in flight")
+                return False
+            self.is_full = True
         call.held_bytes += size
-        self.request_bytes = held
-        front.request_bytes = all_held
+        self.request_bytes += size
+        front.request_bytes += size
         return True
 
     def _dispatch(self, call: Call, message: bytes) -> None:
@@ -179,16 +196,22 @@ class Inbound:
             self._poller.timers.clear(call)
 
     def release_bytes(self, call: Call) -> None:
+        """A call was answered or is gone: its request bytes count no more."""
         self.request_bytes -= call.held_bytes
         self._front.request_bytes -= call.held_bytes
+        if not call.is_reading:
+            self._due_bytes -= call.held_bytes
         call.held_bytes = 0
+        self.is_full = self.is_full and self._due_bytes > 0
 
     def watch_opening(self) -> None:
         """Set times for the bodies that were begun but not ended by the bytes just handled."""
-        for call in self.opening:
+        opening = self.opening
+        self._pings.earn(_PINGS_PER_CALL * len(opening))
+        for call in opening:
             if call.is_reading and call.is_open:
                 self.watch_body(call)
-        self.opening.clear()
+        opening.clear()
 
     def watch_body(self, call: Call) -> None:
         """Set the time by which the body must have gone on, or the call's deadline."""

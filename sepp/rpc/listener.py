@@ -58,7 +58,7 @@ class Listener:
         self._reserve = os.open(os.devnull, os.O_RDONLY)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         # The kernel hands out the lowest free number, so a high one means that few are left.
-        self._descriptor_max = soft - front.limits.reserved_descriptors
+        self._descriptor_max = soft - min(front.limits.reserved_descriptors, soft // 4)
         self.timer_tick = 0
         self.is_touched = False
         front.poller.register(listening.fileno(), self)

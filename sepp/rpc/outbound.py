@@ -16,10 +16,14 @@ from sepp.rpc import grpc, http2
 from sepp.rpc.call import Call
 from sepp.rpc.poller import Poller
 from sepp.rpc.transport import Transport
+from sepp.rpc.watch import Allowance
 
+# Bodies the engine may hold while streams wait for their windows; the rest can be recalled.
+_ENGINE_BYTES: Final = 1_048_576
 # The engine is handed answers of about so many bytes at a time; the rest waits where it can be
 # recalled.
 _WRITE_BYTES: Final = 262_144
+_FRAME_BYTES: Final = 16_384
 
 
 class Outbound:
@@ -30,12 +34,13 @@ class Outbound:
             engine.
         answers: Calls with something to send, oldest first.
         queued_bytes: Message bytes of `answers` and `held`.
-        is_ended: The session has said its last; close once nothing is unsent.
+        end_code: Set when the session has said its last; close once nothing is unsent.
     """
 
     __slots__ = (
         "_blocked",
         "_cut",
+        "_pings",
         "_poller",
         "_session",
         "_stall_s",
@@ -44,8 +49,8 @@ class Outbound:
         "_unsure",
         "answers",
         "calls",
+        "end_code",
         "held",
-        "is_ended",
         "queued_bytes",
         "stream_window",
     )
@@ -56,11 +61,13 @@ class Outbound:
         transport: Transport,
         calls: dict[int, Call],
         poller: Poller,
+        pings: Allowance,
         stall_s: float,
     ) -> None:
         self._session = session
         self._transport = transport
         self._poller = poller
+        self._pings = pings
         self._stall_s = stall_s
         self.calls = calls
         self.answers: list[Call] = []
@@ -71,7 +78,7 @@ class Outbound:
         self._cut: list[int] = []  # answered while their body is still arriving
         self.queued_bytes = 0
         self.stream_window = http2.DEFAULT_WINDOW_BYTES  # what the peer gives a new stream
-        self.is_ended = False
+        self.end_code: int | None = None
 
     def flush(self) -> None:
         """Send what can be sent now.
@@ -116,7 +123,9 @@ class Outbound:
     def _submit(self) -> None:
         """Hand answers to the engine, as many as one write should hold and the windows admit."""
         session, calls = self._session, self.calls
-        room = session.remote_window_size - session.queued_body_size()
+        engine_bytes = session.queued_body_size()
+        room = session.remote_window_size - engine_bytes
+        stream_window = self.stream_window
         budget = _WRITE_BYTES
         taken = 0
         for call in self.answers:
@@ -129,9 +138,13 @@ class Outbound:
                 continue
             if stream_id not in calls:
                 continue  # recalled while it was queued
-            if room <= 0 or (self.stream_window <= 0 and self._is_shut(stream_id)):
+            if (
+                room <= 0
+                or engine_bytes > _ENGINE_BYTES
+                or (stream_window <= 0 and self._is_shut(stream_id))
+            ):
                 self.held[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
                 continue
             del calls[stream_id]
             message = call.messages[0]
@@ -146,12 +159,21 @@ class Outbound:
                 continue
             room -= len(body)
             budget -= len(body)
-            if room < 0 or len(body) > self.stream_window:
+            if len(body) > _FRAME_BYTES:
+                self._pings.earn(len(body) // _FRAME_BYTES)  # peers ping along to measure
+            if room < 0 or len(body) > stream_window:
+                engine_bytes += len(body)
                 self._blocked[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
             if call.on_undelivered is not None:
                 self._unsure[stream_id] = call
         del self.answers[:taken]
+
+    def _wait_for_peer(self, call: Call) -> None:
+        """Give the peer its time to open the window, once however often it moves."""
+        if call.leave_by is None:
+            call.leave_by = self._poller.now + self._stall_s
+        self._poller.timers.set(call, call.leave_by)
 
     def cut_body(self, stream_id: int) -> None:
         """Ask the peer to send no more of a body, once its answer has left."""
@@ -183,7 +205,7 @@ class Outbound:
         try:
             if not call.is_streaming and call.trailers is not None:
                 session.send_response(
-                    stream_id, grpc.RESPONSE_HEADERS + call.trailers, end_stream=True
+                    stream_id, grpc.REFUSAL_HEADERS + call.trailers, end_stream=True
                 )
                 if call.is_reading:
                     self.cut_body(stream_id)
@@ -207,7 +229,7 @@ class Outbound:
                     if call is not None:
                         self._poller.timers.clear(call)
         if type(events[-1]) is http2.ConnectionClosed:
-            self.is_ended = True
+            self.end_code = events[-1].error_code
 
     def pending_bytes(self) -> int:
         """Return the bytes of answers that the socket has not taken yet."""

@@ -1,8 +1,8 @@
 """The server: purerpc's service model on our own connections."""
 
 import ssl
-from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -153,10 +153,6 @@ def _handlers_of(name: str, service: Any) -> dict[bytes, tuple[str, Handler]]:
     handlers: dict[bytes, tuple[str, Handler]] = {}
     for method, bound in service.methods.items():
         path = f"/{name}/{method}"
-        handlers[path.encode()] = (path, _handler(bound.method_fn))
+        # purerpc wraps every method to take (call, request); ours take the call alone.
+        handlers[path.encode()] = (path, partial(bound.method_fn, request=None))
     return handlers
-
-
-def _handler(method_fn: Callable[[Any, Any], None]) -> Handler:
-    # purerpc wraps every method to take (call, request); ours take the call alone.
-    return lambda call: method_fn(call, None)

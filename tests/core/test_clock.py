@@ -51,6 +51,7 @@ def test_extend_after_a_step_is_in_wall_time_too(step_ms: int) -> None:
     world.reserve(lease_ms=1000)
     world.step_wall(step_ms)
     assert world.extend(job, 500) == Extended(world.wall_ms + 500)
+    assert world.slots.at_ms[world.slots.find(JOBS, job)] == world.wall_ms + 500
 
     world.step_wall(-step_ms)
     world.pass_ms(499)

@@ -22,7 +22,7 @@ from tests.house.sources import (
 
 # From the top down. A part may import those of lower lines, and its neighbours on the same line as
 # long as no circle arises. A new module of sepp gets its place here; a module of a package may have
-# a place of its own, as the one that watches the configuration file and logs what it sees.
+# a place of its own.
 LAYERS = (
     ("sepp.__main__", "sepp.cli"),
     ("sepp.server",),
@@ -35,13 +35,14 @@ LAYERS = (
         "sepp.sweeper",
         "sepp.tracing",
     ),
-    ("sepp.committer", "sepp.config.reload"),
+    ("sepp.committer",),
     (
         "sepp.auth",
         "sepp.client",
         "sepp.clock",
         "sepp.journal",
         "sepp.logs",
+        "sepp.reloader",
         "sepp.request",
         "sepp.validate",
     ),
