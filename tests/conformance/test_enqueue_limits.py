@@ -187,7 +187,7 @@ OWN: dict[str, dict[str, Any]] = {
     "custom_entries_too_many": {"custom": ints(2)},
     "custom_key_too_long": {"custom": {"abcd": text("")}},
     "custom_map_too_large": {"custom": ints(1)},
-    "scheduled_too_far": {"scheduled_at": moment(time.time_ns() // 1_000_000 + 30_000)},
+    "scheduled_too_far": {"scheduled_at": moment(time.time_ns() // 1_000_000 + 3_600_000)},
 }
 
 
