@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sepp.core.jobs import JobTable
 from sepp.core.queue import NEVER, NO_KEYS, SLOT_MASK, Queue
 from sepp.core.slots import (
+    ASIDE,
     DEAD,
     DEDUP,
     FREE,
@@ -58,7 +59,7 @@ def _check_queue(table: JobTable, queue: Queue) -> None:
         assert slots.state[slot] == state, f"slot {slot}: {slots.state[slot]}, listed as {state}"
         assert slots.queue[slot] == queue.number
         assert slots.order[slot] < table.next_order
-        live_count += state != DEAD
+        live_count += state not in (DEAD, ASIDE)
         if state == READY:
             assert key == slots.order[slot]
         else:
@@ -89,6 +90,7 @@ def _jobs(table: JobTable, queue: Queue) -> Iterator[tuple[int, int, int]]:
         (queue.scheduled, SCHEDULED),
         (queue.leased, LEASED),
         (queue.dead, DEAD),
+        (queue.aside, ASIDE),
     ):
         for key in ordering:
             yield key & SLOT_MASK, state, key >> 32

@@ -29,6 +29,7 @@ from sepp.core.commands import (
     Release,
     Requeue,
     Reserve,
+    SetAside,
     Sweep,
 )
 from sepp.core.jobs import JobTable
@@ -46,6 +47,7 @@ HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
     Nack: lease.nack,
     Extend: lease.extend,
     GiveBack: lease.give_back,
+    SetAside: lease.set_aside,
     Drain: dead.drain,
     Sweep: sweep.sweep,
     Release: lease.release,

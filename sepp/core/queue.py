@@ -5,6 +5,7 @@ a job is all the memory core adds to the slot table:
 
 - ready: one lane a priority, sorted by order (the commit sequence of the enqueue);
 - scheduled: by due time, leased: by lease end (steady clock), dead: by failed_at;
+- aside: jobs whose body is damaged, by when that was found;
 - dedup: records of idempotency keys, by the end of their window.
 
 Who moves a job between them is `JobTable`; a queue only keeps them and knows which lanes hold jobs.
@@ -79,6 +80,7 @@ class Queue(Counters):
     """See the module. `number` is 0 and `row_slot` -1 until it first holds something."""
 
     __slots__ = (
+        "aside",
         "closing_slot",
         "dead",
         "dead_counts",
@@ -113,6 +115,7 @@ class Queue(Counters):
         self.scheduled = NO_KEYS
         self.leased = NO_KEYS
         self.dead = NO_KEYS
+        self.aside = NO_KEYS
         self.dedup = NO_KEYS
         self.dead_counts = [0] * CAUSE_COUNT  # dead letters held, by cause
         # An OrderedDict, not a dict: taking the first of a dict walks the places of all taken
@@ -129,6 +132,7 @@ class Queue(Counters):
         self.scheduled = SortedList()
         self.leased = SortedList()
         self.dead = SortedList()
+        self.aside = SortedList()
         self.dedup = SortedList()
 
     def add_ready(self, priority: int, key: int) -> None:
@@ -170,5 +174,10 @@ class Queue(Counters):
     def holds_nothing(self) -> bool:
         """Whether the queue could be forgotten: no job, record or tombstone, and nobody waits."""
         return not (
-            self.live_count or self.dead or self.dedup or self.waiters or self.closing_slot >= 0
+            self.live_count
+            or self.dead
+            or self.aside
+            or self.dedup
+            or self.waiters
+            or self.closing_slot >= 0
         )

@@ -14,6 +14,7 @@ from sepp.core.commands import Now
 from sepp.core.jobs import JobTable
 from sepp.core.queue import SLOT_MASK, Queue
 from sepp.core.slots import (
+    ASIDE,
     AUDIT,
     CLOSING,
     DEAD,
@@ -131,6 +132,9 @@ def _place_jobs(table: JobTable, queue: Queue, state: int, priority: int, keys: 
         causes = table.slots.cause
         for key in keys:
             queue.dead_counts[causes[key & SLOT_MASK]] += 1
+        return
+    elif state == ASIDE:
+        queue.aside = ordering
         return
     else:
         raise InconsistentStateError(
