@@ -31,10 +31,12 @@ from sepp.core.outcomes import (
     Nacked,
     NotFound,
     Outcome,
+    QueueClosing,
     QueueFull,
 )
 from sepp.core.slots import WAS_REQUEUED
-from sepp.request import Body, Refusal
+from sepp.journal import Body
+from sepp.request import Refusal
 from sepp.rpc.call import Call
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.
@@ -166,9 +168,9 @@ def _batch_rejection(rejection: pb.JobRejection) -> bytes:
 
 def commit_rejection(result: JobResult) -> pb.JobRejection:
     """The rejection for what only the commit could find out."""
-    if type(result) is QueueFull:
+    if isinstance(result, QueueFull):
         return pb.JobRejection(queue_full=pb.QueueFull(queue=result.queue, limit=result.limit))
-    assert type(result) is not Accepted
+    assert isinstance(result, QueueClosing)
     return pb.JobRejection(queue_closing=pb.QueueClosing(queue=result.queue))
 
 
@@ -334,7 +336,9 @@ def dead_letter(record: DeadJob, body: Body, reason: Body) -> pb.DeadLetterRecor
         )
         job.enqueued_at.FromMilliseconds(record.enqueued_ms)
     job.lease_expires_at.SetInParent()
-    result = pb.DeadLetterRecord(job=job, cause=record.cause, final_attempt=record.attempt)
+    result = pb.DeadLetterRecord(
+        job=job, cause=pb.DeadLetterCause.Name(record.cause), final_attempt=record.attempt
+    )
     result.failed_at.FromMilliseconds(record.failed_ms)
     if type(reason) is bytes:
         result.last_reason = reason.decode(errors="replace")

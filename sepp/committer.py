@@ -23,8 +23,8 @@ from segstore import BodyDamaged, Room, StoreFailed
 from sepp.clock import Clock
 from sepp.core.commands import Command, Enqueue, Reserve
 from sepp.core.outcomes import Drained, Leased, Outcome, Parked
-from sepp.journal import Journal
-from sepp.request import AwaitedRequest, Body, Refusal, Request
+from sepp.journal import Body, Journal
+from sepp.request import AwaitedRequest, Refusal, Request
 
 RECORDS_MAX: Final = 4096
 BYTES_MAX: Final = 4 * 1024 * 1024

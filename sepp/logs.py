@@ -182,13 +182,25 @@ def _json_value(value: object) -> object:
 
 
 class _Bridge(logging.Handler):
-    """Hands records of libraries that use the standard library's logging on to our loggers."""
+    """Hands records of whoever uses the standard library's logging on to our loggers.
+
+    A record that carries an `event` and its `fields` (the store's do) keeps them apart.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = get_logger(record.name)
         emit = next(getattr(logger, method) for floor, method in _FLOORS if record.levelno >= floor)
-        if emit is not _off:
-            emit(record.getMessage(), **({"exc_info": record.exc_info} if record.exc_info else {}))
+        if emit is _off:
+            return
+        event, fields = getattr(record, "event", None), getattr(record, "fields", None)
+        if not isinstance(event, str) or not isinstance(fields, dict):
+            try:
+                event, fields = record.getMessage(), {}
+            except (TypeError, ValueError):  # arguments that do not fit the library's own text
+                event, fields = record.msg, {"arguments": str(record.args)}
+        if record.exc_info:
+            fields = {**fields, "exc_info": record.exc_info}
+        emit(event, **fields)
 
 
 _FLOORS: Final = (

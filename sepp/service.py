@@ -135,7 +135,7 @@ class QueueService(QueueServiceServicer):
         rejections: list[pb.JobRejection | None] = []
         for index, job in enumerate(request.jobs):
             checked = validate.check_job(job, policy, now_ms)
-            if type(checked) is validate.Checked:
+            if isinstance(checked, validate.Checked):
                 jobs.append(self._new_job(job, checked))
                 rejections.append(None)
             else:
@@ -303,7 +303,7 @@ class QueueService(QueueServiceServicer):
         if self._decode(call, pb.GetServerInfoRequest) is None:
             return
         policy = self._policy
-        limits, per_queue = policy.global_limits, policy.limits("")
+        limits, per_queue = policy.global_limits, policy.defaults
         info = pb.GetServerInfoResponse(
             server_version=__version__,
             supported_protocol_versions=[PROTOCOL_VERSION],

@@ -25,6 +25,7 @@ if sys.version_info < (3, 11):  # noqa: UP036  runs on whatever python3 is first
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,9 +46,6 @@ PEER_REQUIREMENTS = (
 PEER_SDIST = f"sepp_py-{PEER_VERSION}"
 PEER_SDIST_SHA256 = "7a206ab550db8e25e420d53507ddc71ba953690cf400acd211c4c93b3b911534"
 
-# Debian packages by the command each brings; installed where missing, if we are root.
-DEBIAN_PACKAGES = {"git": "git"}
-
 INSTALL_SECONDS_MAX = 600
 
 # The interpreter below any environment that is active: one must not be made out of itself.
@@ -58,9 +56,29 @@ class SetupFailed(Exception):
     """The machine lacks something or a download failed; the message says what."""
 
 
-def ensure_debian_packages() -> None:
-    """Install what is missing, as root with apt-get; say what to install otherwise."""
-    missing = {p for command, p in DEBIAN_PACKAGES.items() if shutil.which(command) is None}
+def reexec_in_own() -> None:
+    """Go on in the project's environment: make it if need be and start this program again in it.
+
+    To be called before anything is imported that has to be installed. Returns at once where that
+    is the case already, in this environment or in one that someone made by hand.
+    """
+    if sys.prefix != sys.base_prefix and find_spec("ngh2") is not None:
+        return
+    try:
+        ensure_debian_packages({})
+        python = str(ensure_own(is_dev=False))
+    except SetupFailed as error:
+        sys.exit(f"set-up failed: {error}")
+    os.execv(python, [python, *sys.argv])
+
+
+def ensure_debian_packages(by_command: dict[str, str]) -> None:
+    """Install what is missing, as root with apt-get; say what to install otherwise.
+
+    Args:
+        by_command: The packages needed, each under a command that it brings.
+    """
+    missing = {p for command, p in by_command.items() if shutil.which(command) is None}
     if not has_venv():
         missing.add("python3-venv")
     if not missing:

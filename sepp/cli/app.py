@@ -7,6 +7,7 @@ operator can mend; both are shown without a traceback.
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Final
 
 from cyclopts import App, CycloptsError
@@ -58,6 +59,10 @@ def run(tokens: Sequence[str]) -> int:
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # TOML is UTF-8 whatever the locale, and no odd name may end us with a traceback.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

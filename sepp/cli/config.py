@@ -3,7 +3,6 @@
 import os
 import secrets
 import sys
-from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import App, Parameter
@@ -68,7 +67,7 @@ def init(
     """
     admin_key = secrets.token_urlsafe(32)
     try:
-        _write_new(Path(path), render(admin_key).encode())
+        _write_new(path, render(admin_key).encode())
     except FileExistsError:
         raise ConfigError("", f"{quote(path)} exists; it was left as it is") from None
     except (OSError, ValueError) as fault:  # ValueError: a NUL character in the path
@@ -80,7 +79,7 @@ def init(
     return exits.OK
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def _write_new(path: str, data: bytes) -> None:
     """Create `path` with `data`, for its owner alone; durable when it returns."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
@@ -90,10 +89,10 @@ def _write_new(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError:
-        path.unlink()  # half a file would pass for a configuration
+        os.unlink(path)  # half a file would pass for a configuration
         raise
     # Sync the directory too: without it the name can vanish on power loss.
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

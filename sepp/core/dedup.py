@@ -5,34 +5,40 @@ stands for is split over the head fields `order` and `enqueued_ms`, so a hit rea
 disk. The deadline is pinned when the record is made; whether the job still exists does not matter.
 """
 
+from struct import Struct
+
 from sepp.core.commands import Now
 from sepp.core.jobs import LAST_MS, JobTable
 from sepp.core.queue import Queue
 from sepp.core.slots import DEDUP, LIVE
 
+_HALVES = Struct(">QQ")
 
-def find_duplicate(table: JobTable, key: bytes, now: Now) -> bytes | None:
-    """Return the id of the job that holds `key`, None when the key is free.
 
-    A record whose deadline has come is no longer a hit, swept or not.
+def find_duplicate(table: JobTable, slot: int, now: Now) -> bytes | None:
+    """Return the id of the job that holds the key found in `slot`, None when the key is free.
+
+    A record whose deadline has come is no longer a hit, swept or not. `slot` -1: no such key.
     """
     slots = table.slots
-    slot = slots.find(DEDUP, key)
-    if slot < 0 or slots.state[slot] != LIVE or slots.at_ms[slot] <= now.wall_ms:
+    if slot < 0 or slots.at_ms[slot] <= now.wall_ms or slots.state[slot] != LIVE:
         return None
-    return slots.order[slot].to_bytes(8, "big") + slots.enqueued_ms[slot].to_bytes(8, "big")
+    return _HALVES.pack(slots.order[slot], slots.enqueued_ms[slot])
 
 
-def remember(table: JobTable, queue: Queue, key: bytes, job_id: bytes, now: Now) -> None:
-    """Tie `key` to `job_id` for the window of `queue`; an expired record of the key is replaced."""
+def remember(table: JobTable, queue: Queue, key: bytes, slot: int, job_id: bytes, now: Now) -> None:
+    """Tie `key` to `job_id` for the window of `queue`.
+
+    `slot` is where the key was found, -1 if nowhere: an expired record is replaced.
+    """
     slots = table.slots
-    slot = slots.find(DEDUP, key)
-    if slot >= 0 and slots.state[slot] == LIVE:
+    if slot < 0:
+        slot = slots.allocate(DEDUP, key)
+    elif slots.state[slot] == LIVE:
         queue.dedup.remove(slots.at_ms[slot] << 32 | slot)
     deadline_ms = min(now.wall_ms + queue.limits.dedup_window_ms, LAST_MS)
-    slot = table.upsert(DEDUP, key, queue, b"", at_ms=deadline_ms)
-    slots.order[slot] = int.from_bytes(job_id[:8], "big")
-    slots.enqueued_ms[slot] = int.from_bytes(job_id[8:], "big")
+    table.write_row(slot, queue, b"", at_ms=deadline_ms)
+    slots.order[slot], slots.enqueued_ms[slot] = _HALVES.unpack(job_id)
     queue.dedup.add(deadline_ms << 32 | slot)
     table.timers.dedup.hasten(queue, deadline_ms)
 

@@ -10,7 +10,7 @@ process.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sepp.core import admin, check, dead, enqueue, lease, reserve, restore, sweep
+from sepp.core import admin, check, dead, enqueue, lease, reserve, restore, statistics, sweep
 from sepp.core.commands import (
     Ack,
     AppendAudit,
@@ -29,6 +29,7 @@ from sepp.core.commands import (
     Release,
     Requeue,
     Reserve,
+    SetAside,
     Sweep,
 )
 from sepp.core.jobs import JobTable
@@ -36,6 +37,7 @@ from sepp.core.limits import Policy
 from sepp.core.outcomes import Leased, Outcome
 from sepp.core.queue import NEVER
 from sepp.core.slots import SlotTable
+from sepp.core.statistics import JobPage, JobRow, MachineStatistics, QueueStatistics
 
 # The handler of each command; each takes (table, command, now).
 HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
@@ -45,6 +47,7 @@ HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
     Nack: lease.nack,
     Extend: lease.extend,
     GiveBack: lease.give_back,
+    SetAside: lease.set_aside,
     Drain: dead.drain,
     Sweep: sweep.sweep,
     Release: lease.release,
@@ -121,7 +124,7 @@ class Machine:
         Args:
             live: The slot of each live entry, of any table.
             queue_names: The rows of QUEUES, number to name.
-            now: The clocks at open; wall and steady agree.
+            now: The clocks as they are now.
 
         Raises:
             InconsistentStateError: The entries contradict each other; the server must not start.
@@ -147,3 +150,30 @@ class Machine:
     def count_leases_without_timer(self) -> int:
         """Return how many leased jobs would never come back; always 0. About 1 ns a slot."""
         return check.count_leases_without_timer(self.table)
+
+    # What metrics and admin pages read
+
+    def queue_names(self) -> list[str]:
+        """Return the names of all queues in RAM: in use, waited on, or used within 15 minutes."""
+        return list(self.table.queues)
+
+    def queue_statistics(self, name: str) -> QueueStatistics | None:
+        """Return depths and counters of one queue, None if it is not in RAM; O(1)."""
+        queue = self.table.queues.get(name)
+        return None if queue is None else statistics.queue_statistics(self.table, queue)
+
+    def statistics(self) -> MachineStatistics:
+        """Return all queues and the totals; O(queues)."""
+        return statistics.statistics(self.table)
+
+    def job_row(self, job_id: bytes) -> JobRow | None:
+        """Return a job in any state, None if there is none of that id."""
+        return statistics.job_row(self.table, job_id)
+
+    def job_page(self, queue: str, state: int, *, cursor: int | None, limit: int) -> JobPage:
+        """Return one page of the jobs of a queue in one state; see `statistics.job_page`."""
+        return statistics.job_page(self.table, queue, state, cursor=cursor, limit=limit)
+
+    def audit_page(self, *, before: int | None, limit: int) -> list[tuple[int, int, int]]:
+        """Return (sequence, at_ms, slot) of audit entries below `before`, newest first."""
+        return statistics.audit_page(self.table, before=before, limit=limit)

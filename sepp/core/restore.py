@@ -1,8 +1,8 @@
 """Building every ordering anew from the slot table, after an open.
 
 One pass over the live slots sorts them by queue and kind; each ordering is then built in one go.
-Leases are taken up where they stand on disk: wall and steady clock agree at that moment, so a lease
-end is its steady deadline, and one that has passed is due in the first sweep.
+Leases are taken up where they stand on disk, in wall time: what is left of one by the wall clock
+now is left of it on the steady clock, and one that has passed is due in the first sweep.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,9 @@ from sortedcontainers import SortedList
 from sepp.core.check import count_leases_without_timer
 from sepp.core.commands import Now
 from sepp.core.jobs import JobTable
-from sepp.core.queue import Queue
+from sepp.core.queue import SLOT_MASK, Queue
 from sepp.core.slots import (
+    ASIDE,
     AUDIT,
     CLOSING,
     DEAD,
@@ -39,18 +40,21 @@ class InconsistentStateError(Exception):
 def restore(table: JobTable, live: Iterable[int], queue_names: Mapping[int, str], now: Now) -> None:
     """Fill a new job table; see `Machine.restore`."""
     assert not table.queues
-    assert now.skew_ms == 0
     table.steady_ms = now.steady_ms
     for number, name in queue_names.items():
         queue = table.queue(name)
-        queue.number = number
+        queue.assign_number(number)
         table.by_number[number] = queue
         table.number_last = max(table.number_last, number)
-    jobs, others = _split(table, live)
+    jobs, reasoned, others = _split(table, live)
     for (number, state, priority), keys in jobs.items():
+        if state == LEASED and now.skew_ms:
+            # The wall clock was stepped while the store was opened.
+            table.skews.update(dict.fromkeys((key & SLOT_MASK for key in keys), now.skew_ms))
+            keys = [key - (now.skew_ms << 32) for key in keys]
         _place_jobs(table, _queue(table, number), state, priority, keys)
     _place_rows(table, others)
-    _tie_reasons(table, others[REASONS], jobs)
+    _tie_reasons(table, reasoned, others[REASONS])
     for queue in table.queues.values():
         if queue.row_slot < 0:
             raise InconsistentStateError(f"queue number {queue.number} has a name but no row")
@@ -61,23 +65,26 @@ def restore(table: JobTable, live: Iterable[int], queue_names: Mapping[int, str]
 
 def _split(
     table: JobTable, live: Iterable[int]
-) -> tuple[dict[tuple[int, int, int], list[int]], dict[int, list[int]]]:
-    """Return sort keys of jobs by (queue number, state, priority), and slots of other tables.
+) -> tuple[dict[tuple[int, int, int], list[int]], list[int], dict[int, list[int]]]:
+    """Return sort keys of jobs by kind, slots of jobs with a reason, slots by other table.
 
-    Priority is 0 but for ready jobs.
+    The kind of a job is (queue number, state, priority), priority 0 but for ready jobs.
     """
     slots = table.slots
     table_of = slots.table
     state, at_ms, order = slots.state, slots.at_ms, slots.order
-    queue, priority = slots.queue, slots.priority
+    queue, priority, flags = slots.queue, slots.priority, slots.flags
     jobs: dict[tuple[int, int, int], list[int]] = {}
     others: dict[int, list[int]] = {REASONS: [], DEDUP: [], QUEUES: [], CLOSING: [], AUDIT: []}
+    reasoned: list[int] = []
     order_max = 0
     for slot in live:
         number = table_of(slot)
         if number != JOBS:
             others[number].append(slot)
             continue
+        if flags[slot] & HAS_REASON:
+            reasoned.append(slot)
         place = state[slot]
         rank = order[slot]
         if rank > order_max:
@@ -94,7 +101,7 @@ def _split(
         else:
             keys.append(key)
     table.next_order = order_max + 1
-    return jobs, others
+    return jobs, reasoned, others
 
 
 def _queue(table: JobTable, number: int) -> Queue:
@@ -124,7 +131,10 @@ def _place_jobs(table: JobTable, queue: Queue, state: int, priority: int, keys: 
         queue.dead = ordering
         causes = table.slots.cause
         for key in keys:
-            queue.dead_counts[causes[key & 0xFFFF_FFFF]] += 1
+            queue.dead_counts[causes[key & SLOT_MASK]] += 1
+        return
+    elif state == ASIDE:
+        queue.aside = ordering
         return
     else:
         raise InconsistentStateError(
@@ -149,20 +159,14 @@ def _place_rows(table: JobTable, others: dict[int, list[int]]) -> None:
     table.audit_next = max((sequence for sequence, _ in sequences), default=0) + 1
 
 
-def _tie_reasons(
-    table: JobTable, reasons: list[int], jobs: dict[tuple[int, int, int], list[int]]
-) -> None:
-    """Find the slot of the reason of each job that has one, by the id they share."""
+def _tie_reasons(table: JobTable, jobs: list[int], reasons: list[int]) -> None:
+    """Find the reason of each of `jobs` by the id they share."""
     slots = table.slots
     by_id = {slots.key(slot): slot for slot in reasons}
-    if by_id:
-        for keys in jobs.values():
-            for key in keys:
-                slot = key & 0xFFFF_FFFF
-                if slots.flags[slot] & HAS_REASON:
-                    reason_slot = by_id.pop(slots.key(slot), None)
-                    if reason_slot is None:
-                        raise InconsistentStateError(f"job {slots.key(slot).hex()} lost its reason")
-                    table.reason_slots[slot] = reason_slot
+    for slot in jobs:
+        reason_slot = by_id.pop(slots.key(slot), None)
+        if reason_slot is None:
+            raise InconsistentStateError(f"job {slots.key(slot).hex()} lost its reason")
+        table.reason_slots[slot] = reason_slot
     if by_id:
         raise InconsistentStateError(f"{len(by_id)} reasons belong to no job")

@@ -17,7 +17,8 @@ TINTS = ("ready", "sched", "flight", "dead", "ok", "warn")
 PAIRS = [
     *((text, ground, TEXT) for text in ("text", "text-2", "text-3") for ground in GROUNDS),
     *((tint, f"{tint}-tint", TEXT) for tint in TINTS),
-    *((tint, ground, TEXT) for tint in ("dead", "warn", "ok") for ground in ("surface", "surface-2")),
+    *((tint, ground, TEXT) for tint in ("dead", "warn", "ok")
+      for ground in ("surface", "surface-2")),
     *(("text", f"{tint}-tint", TEXT) for tint in TINTS),
     ("link", "surface", TEXT),
     ("link", "bg", TEXT),

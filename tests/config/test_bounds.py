@@ -37,7 +37,7 @@ def got(config: Config, path: str) -> object:
 def test_bound_itself_is_accepted(path: str, bound: float) -> None:
     beside = facts.COMPANIONS.get((path, int(bound)), "")
     if path == "limits.max_payload_bytes" and bound == facts.I64:
-        with pytest.raises(ConfigError, match="above limits.max_message_bytes"):
+        with pytest.raises(ConfigError, match=r"above limits\.max_message_bytes"):
             read(path, str(bound))
         return
 

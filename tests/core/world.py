@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from sepp.core.commands import (
     Ack,
+    Close,
     Command,
     Enqueue,
     Extend,
@@ -14,8 +15,9 @@ from sepp.core.commands import (
     Sweep,
 )
 from sepp.core.limits import QueueLimits
+from sepp.core.lookups import lookups
 from sepp.core.machine import Machine
-from sepp.core.outcomes import Accepted, Enqueued, Leased, LeasedJob, Outcome, Parked, Swept
+from sepp.core.outcomes import Accepted, Done, Enqueued, Leased, LeasedJob, Outcome, Parked, Swept
 from sepp.core.slots import JOBS, QUEUES
 from tests.fakes.slots import FakeSlots
 
@@ -87,28 +89,40 @@ class World:
         self.log_ms = max(self.log_ms, self.wall_ms)
 
     def do(self, command: Command) -> Outcome:
-        """Handle one command; the machine must be sound afterwards."""
+        """Handle one command; the machine must be sound afterwards and have kept its word."""
+        self.slots.finds.clear()
         outcome = self.machine.handle(command, self.now())
+        assert set(self.slots.finds) <= set(lookups(command)), "looked up what was not announced"
         self.machine.check()
         return outcome
 
     def commit(self) -> None:
         """Write the open group, as the committer does."""
         self.slots.build(self.machine.puts, self.machine.states, self.machine.deletes)
+        self.slots.check_disk()
 
-    def restart(self) -> None:
-        """Stop and start: nothing is left but the slots; the steady clock is set to the wall."""
+    def restart(self, *, skew_ms: int = 0) -> None:
+        """Stop and start: nothing is left but the disk; the steady clock is set to the wall.
+
+        `skew_ms` is how far the wall clock is stepped while the store is opened.
+        """
         self.commit()
         self.steady_ms = self.wall_ms
+        self.step_wall(skew_ms)
+        self.slots = FakeSlots(self.slots.disk)
         self.machine = self._new_machine()
         live = list(self.slots.live())
         names = {
-            self.slots.queue[slot]: self.slots.bodies[slot].decode()
+            self.slots.queue[slot]: self.slots.body(slot).decode()
             for slot in live
             if self.slots.table(slot) == QUEUES
         }
         self.machine.restore(live, names, self.now())
         self.machine.check()
+
+    def has_writes(self) -> bool:
+        """Whether the open group has anything to write."""
+        return bool(self.machine.puts or self.machine.states or self.machine.deletes)
 
     # Short words
 
@@ -168,6 +182,10 @@ class World:
             (reserve, [job.job_id for job in leased.jobs])
             for reserve, leased in self.machine.take_woken()
         ]
+
+    def close(self, queue: str, span_ms: int) -> None:
+        """Close a queue for so long."""
+        assert self.do(Close(queue, self.wall_ms + span_ms)) == Done()
 
     def ack(self, job: bytes, attempt: int = 1) -> Outcome:
         return self.do(Ack(job, attempt))

@@ -46,6 +46,7 @@ class ServerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
+        self._printed = threading.Condition()
         self._ready_or_ended = threading.Event()
         directory.mkdir(parents=True, exist_ok=True)
         self.config_path.write_text(tomlkit.dumps(self._configuration(settings or {})), "utf-8")
@@ -113,6 +114,12 @@ class ServerProcess:
             self._reader.join()
         return code
 
+    def wait_until_says(self, text: str) -> None:
+        """Return once it has printed `text`."""
+        with self._printed:
+            found = self._printed.wait_for(lambda: text in self.output, STOP_SECONDS_MAX)
+        assert found, f"it never said {text!r}\n{self.output}"
+
     def stop(self) -> None:
         """End it with SIGTERM; it must go with 0."""
         self.send(signal.SIGTERM)
@@ -139,7 +146,9 @@ class ServerProcess:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self._lines.append(line)
+                with self._printed:
+                    self._lines.append(line)
+                    self._printed.notify_all()
                 address = re.search(r"127\.0\.0\.1:(\d+)", line)
                 if READY_TEXT in line and address:
                     self.port = int(address[1])

@@ -95,3 +95,8 @@ def called_names(path: str) -> list[tuple[str, int]]:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
     ]
+
+
+def listing(found: list[str]) -> str:
+    """Return what was found, a line each: pytest would cut a long list."""
+    return "\n".join(["", *found])

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-from tests.house.sources import ROOT, python_files, repository_files, text_of, tree_of
+from tests.house.sources import ROOT, listing, python_files, repository_files, text_of, tree_of
 
 HANDBOOK = "sepp/OPERATING.md"
 
@@ -83,16 +83,20 @@ def log_lines() -> set[str]:
 
 
 def test_every_verb_is_in_the_handbook() -> None:
-    assert missing_from_handbook(verbs()) == []
+    missing = missing_from_handbook(verbs())
+    assert missing == [], listing(missing)
 
 
 def test_every_configuration_key_is_in_the_handbook() -> None:
-    assert missing_from_handbook(configuration_keys()) == []
+    missing = missing_from_handbook(configuration_keys())
+    assert missing == [], listing(missing)
 
 
 def test_every_metric_is_in_the_handbook() -> None:
-    assert missing_from_handbook(metrics()) == []
+    missing = missing_from_handbook(metrics())
+    assert missing == [], listing(missing)
 
 
 def test_every_log_line_is_in_the_handbook() -> None:
-    assert missing_from_handbook(log_lines()) == []
+    missing = missing_from_handbook(log_lines())
+    assert missing == [], listing(missing)

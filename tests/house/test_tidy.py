@@ -15,6 +15,7 @@ from tests.house.sources import (
     ROOT,
     called_names,
     is_python,
+    listing,
     python_files,
     repository_files,
     text_of,
@@ -124,7 +125,7 @@ def test_lines_are_short_enough() -> None:
         if path in code and not path.endswith(".html")
         if len(PRAGMA.split(line)[0].rstrip()) > LINE_CHARACTERS_MAX
     ]
-    assert too_long == []
+    assert too_long == [], listing(too_long)
 
 
 def test_no_banned_words() -> None:
@@ -134,7 +135,7 @@ def test_no_banned_words() -> None:
         for word, why in BANNED_WORDS.items()
         if word in line
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_silenced_checks_give_a_reason_on_the_line() -> None:
@@ -145,7 +146,7 @@ def test_silenced_checks_give_a_reason_on_the_line() -> None:
         for pattern in REASONLESS
         if pattern.search(line)
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_each_document_has_one_title() -> None:
@@ -161,7 +162,7 @@ def test_changelog_has_an_unreleased_head() -> None:
     heads = re.findall(r"^## (.*)$", text_of("CHANGELOG.md"), flags=re.M)
     assert heads[0] == "[Unreleased]"
     rest = [h for h in heads[1:] if not re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", h)]
-    assert rest == []
+    assert rest == [], listing(rest)
 
 
 def test_no_other_folder_at_the_top() -> None:
@@ -171,7 +172,7 @@ def test_no_other_folder_at_the_top() -> None:
 
 def test_files_have_names_that_say_something() -> None:
     vague = [p for p in repository_files() if PurePosixPath(p).stem.lower() in VAGUE_NAMES]
-    assert vague == []
+    assert vague == [], listing(vague)
 
 
 def test_modules_classes_and_public_functions_say_what_they_are() -> None:
@@ -184,7 +185,7 @@ def test_modules_classes_and_public_functions_say_what_they_are() -> None:
             is_named = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             if is_named and not node.name.startswith("_") and ast.get_docstring(node) is None:
                 mute.append(f"{path}::{node.name}")
-    assert mute == []
+    assert mute == [], listing(mute)
 
 
 def test_tests_do_not_sleep() -> None:
@@ -195,7 +196,7 @@ def test_tests_do_not_sleep() -> None:
         for name, line in called_names(path)
         if name in SLEEP_CALLS
     ]
-    assert found == []
+    assert found == [], listing(found)
 
 
 def test_programs_without_an_ending_are_linted_too() -> None:
