@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeVar
 from attrs import define
 
 from sepp.admin import listing
-from sepp.admin.backend import EnqueueForm, JobHead, Position, Rejection, State
+from sepp.admin.backend import EnqueueForm, JobHead, Rejection, State
 from sepp.admin.errors import ApiError, invalid, not_found
 from sepp.admin.listing import Filter
 from sepp.admin.messages import RejectionBody
@@ -47,7 +47,7 @@ class Result:
     missing: int
     audit: int | None
     examined: int = 0
-    next: Position | None = None
+    next: int | None = None
     is_dead: bool = False
 
 
@@ -76,7 +76,7 @@ async def move_matching(
     verb: DeadVerb,
     queue: str,
     wanted: Filter,
-    after: Position | None,
+    after: int | None,
     reason: str,
 ) -> Result:
     """Requeue or delete up to 1,000 dead letters that match, oldest first, behind `after`.

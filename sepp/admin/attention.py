@@ -72,6 +72,9 @@ def _queue_line(condition: Condition, now_ms: int) -> tuple[int, int, Attention]
             text += f": {numbers.last_nack_reason[:_REASON_CHARS]}"
         line = Attention(level="bad", rule="died", text=text, queue=name)
         return 0, condition.died_10_min, line
+    if numbers.aside:
+        text = f"{wording.plural(numbers.aside, 'job')} set aside: damaged on disk"
+        return 0, 0, Attention(level="bad", rule="aside", text=text, queue=name)
     since_ms = condition.stuck_since_ms
     if numbers.ready and since_ms is not None and now_ms - since_ms >= STUCK_MS:
         idle_ms = now_ms - (condition.last_acked_ms or since_ms)

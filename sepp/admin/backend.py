@@ -28,6 +28,7 @@ class State(StrEnum):
     SCHEDULED = "scheduled"
     INFLIGHT = "inflight"
     DEAD_LETTER = "dead_letter"
+    ASIDE = "aside"  # its body is damaged: kept, never delivered
 
 
 CAUSES: Final[dict[int, str]] = {
@@ -39,25 +40,14 @@ CAUSES: Final[dict[int, str]] = {
 """The API's names of the causes, by their number on disk."""
 
 
-@frozen
-class Position:
-    """Where a page ends: the sort value of its last job, so the next page starts right behind it.
-
-    For ready jobs `lane` is the priority and `key` the order within it; for all others `lane` is 0
-    and `key` the time they are sorted by, joined with their slot.
-    """
-
-    lane: int
-    key: int
-
-
 @define
 class JobHead:
     """The columns of one job at the moment of the call. Times are wall milliseconds.
 
     `at_ms` is when it is due, its lease ends or it failed; 0 for a ready job. `slot` and
     `reason_slot` (-1: none) are good for `contents` and `reasons` as long as nothing was awaited
-    in between; later those two notice when the slot has gone to another entry.
+    in between; later those two notice when the slot has gone to another entry. `position` is the
+    job's place in the order of its state: a page goes on behind it.
     """
 
     slot: int
@@ -74,7 +64,7 @@ class JobHead:
     reason_slot: int
     has_final_reason: bool
     was_requeued: bool
-    position: Position
+    position: int
 
 
 @define
@@ -101,6 +91,7 @@ class QueueNumbers:
     scheduled: int = 0
     inflight: int = 0
     dead_lettered: int = 0
+    aside: int = 0
     dead_by_cause: tuple[int, ...] = (0, 0, 0, 0, 0)  # indexed by cause number
     enqueued_total: int = 0
     reserved_total: int = 0
@@ -279,13 +270,13 @@ class Backend(Protocol):
         ...
 
     def heads(
-        self, queue: str, state: State, after: Position | None, limit: int, *, is_newest_first: bool
+        self, queue: str, state: State, after: int | None, limit: int, *, is_newest_first: bool
     ) -> list[JobHead]:
         """Return up to `limit` jobs behind `after`: in dispatch order, or by due time, lease end or
         time of death. `is_newest_first` reverses it for every state but ready."""
         ...
 
-    def seek(self, at_ms: int) -> Position:
+    def seek(self, at_ms: int) -> int:
         """Return the position in front of everything that is sorted at or after `at_ms`."""
         ...
 

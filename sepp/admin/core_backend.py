@@ -4,9 +4,7 @@ Reads look at the machine directly, in the same task turn, so they are consisten
 Every list starts with a seek in a sorted list; nothing walks over what it does not return.
 """
 
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import islice
 from typing import Final, Protocol
 
 import trio
@@ -22,7 +20,6 @@ from sepp.admin.backend import (
     Facts,
     JobContent,
     JobHead,
-    Position,
     QueueNumbers,
     Rejection,
     ServerDetails,
@@ -38,18 +35,21 @@ from sepp.core.commands import AppendAudit, Command, NewJob
 from sepp.core.limits import QueueLimits
 from sepp.core.machine import Machine
 from sepp.core.outcomes import Appended, Outcome
-from sepp.core.queue import PRIORITY_COUNT, SLOT_MASK, Queue
 from sepp.core.slots import HAS_REASON, REASON_IS_FINAL, WAS_REQUEUED
+from sepp.core.statistics import JobRow
 
 SLICE_BYTES: Final = 256 * 1024  # of bodies read before other tasks get a turn
 SLICE_ROWS: Final = 32
+AUDIT_BYTES: Final = 1024  # of an entry, as a guess for the slices
 
 _STATES: Final = {
     tables.READY: State.READY,
     tables.SCHEDULED: State.SCHEDULED,
     tables.LEASED: State.INFLIGHT,
     tables.DEAD: State.DEAD_LETTER,
+    tables.ASIDE: State.ASIDE,
 }
+_NUMBERS: Final = {state: number for number, state in _STATES.items()}
 
 FollowUp = Callable[[list[Outcome]], Command | None]
 
@@ -119,7 +119,7 @@ class CoreBackend:
     ) -> None:
         self.config = config
         self.facts = facts
-        self._table = machine.table
+        self._machine = machine
         self._slots = machine.table.slots
         self._clock = clock
         self._reader = reader
@@ -150,90 +150,52 @@ class CoreBackend:
 
     def queue_names(self) -> list[str]:
         """Return the queues core knows."""
-        return list(self._table.queues)
+        return self._machine.queue_names()
 
     def queue(self, name: str) -> QueueNumbers:
         """Return the numbers of a queue."""
-        queue = self._table.queues.get(name)
-        if queue is None:
+        known = self._machine.queue_statistics(name)
+        if known is None:
             return QueueNumbers(name)
-        slots = self._slots
-        numbers = QueueNumbers(
+        reason = known.last_nack_reason
+        return QueueNumbers(
             name,
-            ready=queue.ready_count,
-            scheduled=len(queue.scheduled),
-            inflight=len(queue.leased),
-            dead_lettered=len(queue.dead),
-            dead_by_cause=tuple(queue.dead_counts),
-            enqueued_total=queue.enqueued,
-            reserved_total=queue.reserved,
-            acked_total=queue.acked,
-            nacked_total=queue.nacked,
-            dead_lettered_total=sum(queue.dead_lettered),
+            ready=known.ready,
+            scheduled=known.scheduled,
+            inflight=known.leased,
+            dead_lettered=known.dead,
+            aside=known.aside,
+            dead_by_cause=known.dead_by_cause,
+            enqueued_total=known.enqueued,
+            reserved_total=known.reserved,
+            acked_total=known.acked,
+            nacked_total=known.nacked,
+            dead_lettered_total=sum(known.dead_lettered),
+            oldest_ready_at_ms=known.oldest_ready_enqueued_ms,
+            next_due_ms=known.next_due_ms,
+            next_lease_end_ms=known.next_lease_end_ms,
+            last_nack_at_ms=known.last_nack_ms,
+            last_nack_reason=None if reason is None else reason.decode(errors="replace"),
         )
-        if queue.ready_count:
-            enqueued_ms = slots.enqueued_ms
-            mask = queue.lane_mask
-            if mask & (mask - 1) == 0:  # one lane, as most queues have
-                lane = queue.lanes[mask.bit_length() - 1]
-                assert lane is not None
-                numbers.oldest_ready_at_ms = enqueued_ms[lane[0] & SLOT_MASK]
-            else:
-                firsts = [lane[0] & SLOT_MASK for lane in queue.lanes if lane]
-                numbers.oldest_ready_at_ms = min(enqueued_ms[slot] for slot in firsts)
-        if queue.scheduled:
-            numbers.next_due_ms = queue.scheduled[0] >> 32
-        if queue.leased:
-            # The key is steady; the column holds the wall time people are shown.
-            numbers.next_lease_end_ms = slots.at_ms[queue.leased[0] & SLOT_MASK]
-        if queue.last_nack_ms:
-            numbers.last_nack_at_ms = queue.last_nack_ms
-            if queue.last_nack_reason is not None:
-                numbers.last_nack_reason = queue.last_nack_reason.decode(errors="replace")
-        return numbers
 
     # Jobs
 
-    def seek(self, at_ms: int) -> Position:
+    def seek(self, at_ms: int) -> int:
         """Return the position in front of all that is sorted at or after `at_ms`."""
-        return Position(0, at_ms << 32)
+        return at_ms << 32
 
     def heads(
-        self, queue: str, state: State, after: Position | None, limit: int, *, is_newest_first: bool
+        self, queue: str, state: State, after: int | None, limit: int, *, is_newest_first: bool
     ) -> list[JobHead]:
         """Return the next jobs of a state behind `after`."""
-        known = self._table.queues.get(queue)
-        if known is None:
-            return []
-        if state is State.READY:
-            return self._ready_heads(known, after, limit)
-        ordering = {
-            State.SCHEDULED: known.scheduled,
-            State.INFLIGHT: known.leased,
-            State.DEAD_LETTER: known.dead,
-        }[state]
-        if is_newest_first:
-            end = len(ordering) if after is None else ordering.bisect_left(after.key)
-            keys = ordering.islice(max(0, end - limit), end, reverse=True)
-        else:
-            start = 0 if after is None else ordering.bisect_right(after.key)
-            keys = ordering.islice(start, start + limit)
-        return [self._head(key & SLOT_MASK, Position(0, key)) for key in keys]
-
-    def _ready_heads(self, queue: Queue, after: Position | None, limit: int) -> list[JobHead]:
-        found: list[JobHead] = []
-        first = PRIORITY_COUNT - 1 if after is None else after.lane
-        for priority in range(first, -1, -1):
-            lane = queue.lanes[priority]
-            if not lane:
-                continue
-            is_inside = after is not None and priority == after.lane
-            start = lane.bisect_right(after.key) if is_inside and after is not None else 0
-            for key in lane.islice(start, start + limit - len(found)):
-                found.append(self._head(key & SLOT_MASK, Position(priority, key)))
-            if len(found) >= limit:
-                break
-        return found
+        page = self._machine.job_page(
+            queue,
+            _NUMBERS[state],
+            cursor=after,
+            limit=limit,
+            is_newest_first=is_newest_first and state is not State.READY,
+        )
+        return [_head(row) for row in page.jobs]
 
     async def locate(self, job_ids: Sequence[bytes]) -> None:
         """Bring the places of these jobs into RAM."""
@@ -241,42 +203,8 @@ class CoreBackend:
 
     def find(self, job_id: bytes) -> JobHead | None:
         """Return a job in any state."""
-        slot = self._table.find_job(job_id)
-        if slot < 0 or self._slots.state[slot] not in _STATES:
-            return None
-        return self._head(slot, self._position(slot))
-
-    def _position(self, slot: int) -> Position:
-        slots = self._slots
-        state = slots.state[slot]
-        if state == tables.READY:
-            return Position(slots.priority[slot], slots.order[slot] << 32 | slot)
-        at_ms = slots.at_ms[slot]
-        if state == tables.LEASED:
-            at_ms -= self._table.skews.get(slot, 0)
-        return Position(0, at_ms << 32 | slot)
-
-    def _head(self, slot: int, position: Position) -> JobHead:
-        slots = self._slots
-        flags = slots.flags[slot]
-        state = _STATES[slots.state[slot]]
-        return JobHead(
-            slot=slot,
-            job_id=slots.key(slot),
-            queue=self._table.by_number[slots.queue[slot]].name,
-            state=state,
-            priority=slots.priority[slot],
-            attempt=slots.attempt[slot],
-            max_attempts=slots.max_attempts[slot],
-            enqueued_ms=slots.enqueued_ms[slot],
-            at_ms=0 if state is State.READY else slots.at_ms[slot],
-            cause=slots.cause[slot],
-            body_bytes=slots.body_length[slot],
-            reason_slot=self._table.reason_slots.get(slot, -1) if flags & HAS_REASON else -1,
-            has_final_reason=bool(flags & REASON_IS_FINAL),
-            was_requeued=bool(flags & WAS_REQUEUED),
-            position=position,
-        )
+        row = self._machine.job_row(job_id)
+        return None if row is None else _head(row)
 
     # Bodies
 
@@ -377,15 +305,34 @@ class CoreBackend:
 
     async def audit_rows(self, before: int | None, limit: int) -> list[AuditRow]:
         """Return up to `limit` audit entries below `before`, newest first."""
-        trail = self._table.audit
-        end = len(trail) if before is None else bisect_left(trail, before << 32)
-        keys = list(islice(trail.islice(max(0, end - limit), end, reverse=True), limit))
+        rows = self._machine.audit_page(before=before, limit=limit)
         wanted = [
-            (tables.AUDIT, (key >> 32).to_bytes(16, "big"), key & SLOT_MASK, 1024) for key in keys
+            (tables.AUDIT, sequence.to_bytes(16, "big"), slot, AUDIT_BYTES)
+            for sequence, _, slot in rows
         ]
-        at_ms = [self._slots.at_ms[key & SLOT_MASK] for key in keys]
         bodies = await self._bodies(wanted)
         return [
-            AuditRow(key >> 32, at, body or b"")
-            for key, at, body in zip(keys, at_ms, bodies, strict=True)
+            AuditRow(sequence, at_ms, body or b"")
+            for (sequence, at_ms, _), body in zip(rows, bodies, strict=True)
         ]
+
+
+def _head(row: JobRow) -> JobHead:
+    state = _STATES[row.state]
+    return JobHead(
+        slot=row.slot,
+        job_id=row.job_id,
+        queue=row.queue,
+        state=state,
+        priority=row.priority,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        enqueued_ms=row.enqueued_ms,
+        at_ms=0 if state is State.READY else row.at_ms,
+        cause=row.cause,
+        body_bytes=row.body_length,
+        reason_slot=row.reason_slot if row.flags & HAS_REASON else -1,
+        has_final_reason=bool(row.flags & REASON_IS_FINAL),
+        was_requeued=bool(row.flags & WAS_REQUEUED),
+        position=row.cursor,
+    )

@@ -21,7 +21,6 @@ from sepp.admin.backend import (
     CustomValue,
     JobContent,
     JobHead,
-    Position,
     State,
 )
 from sepp.admin.errors import invalid
@@ -32,7 +31,7 @@ LOOKED_AT_MAX: Final = 10_000
 LOOKING_S: Final = 0.25
 INLINE_BYTES_MAX: Final = 4096  # of a payload in a list
 _CHUNK: Final = 100
-_CURSOR_BYTES: Final = 14
+_CURSOR_BYTES: Final = 15
 
 
 @define
@@ -49,7 +48,7 @@ class Page:
     """Rows, and where to go on. `is_truncated`: the filter stopped before it knew of a next row."""
 
     rows: list[Row]
-    next: Position | None
+    next: int | None
     is_truncated: bool
     examined: int
 
@@ -107,7 +106,7 @@ async def page(
     queue: str,
     state: State,
     *,
-    after: Position | None = None,
+    after: int | None = None,
     limit: int = 50,
     is_newest_first: bool = False,
     wanted: Filter = Filter(),  # frozen
@@ -115,7 +114,7 @@ async def page(
     """Return the next `limit` matching jobs behind `after`, with their contents."""
     if is_newest_first and wanted.before_ms is not None:
         start = backend.seek(wanted.before_ms)
-        after = start if after is None or after.key > start.key else after
+        after = start if after is None else min(after, start)
     if wanted.is_empty:
         heads = backend.heads(queue, state, after, limit + 1, is_newest_first=is_newest_first)
         shown = heads[:limit]
@@ -128,7 +127,7 @@ async def _look(
     backend: Backend,
     queue: str,
     state: State,
-    after: Position | None,
+    after: int | None,
     limit: int,
     wanted: Filter,
     is_newest_first: bool,
@@ -167,7 +166,7 @@ async def _look(
 async def _finished(
     backend: Backend,
     found: list[Row],
-    following: Position | None,
+    following: int | None,
     is_truncated: bool,
     examined: int,
     wanted: Filter,
@@ -265,15 +264,14 @@ def parse_handle(text: str) -> tuple[bytes, int | None]:
     raise invalid("not a key of this server")
 
 
-def cursor_of(position: Position | None) -> str | None:
+def cursor_of(position: int | None) -> str | None:
     """Return the cursor for a position."""
     if position is None:
         return None
-    data = position.lane.to_bytes(1, "big") + position.key.to_bytes(_CURSOR_BYTES - 1, "big")
-    return base64.b64encode(data).decode()
+    return base64.b64encode(position.to_bytes(_CURSOR_BYTES, "big")).decode()
 
 
-def parse_cursor(text: str | None) -> Position | None:
+def parse_cursor(text: str | None) -> int | None:
     """Return the position of a cursor, None for none.
 
     Raises:
@@ -282,9 +280,9 @@ def parse_cursor(text: str | None) -> Position | None:
     if not text:
         return None
     data = _unbase64(text, "cursor")
-    if len(data) != _CURSOR_BYTES or data[0] > 9:
+    if len(data) != _CURSOR_BYTES:
         raise invalid("not a cursor of this server")
-    return Position(data[0], int.from_bytes(data[1:], "big"))
+    return int.from_bytes(data, "big")
 
 
 def parse_job_id(text: str) -> bytes | None:

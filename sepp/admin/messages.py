@@ -72,13 +72,16 @@ class LastNack(Answer):
 
 
 class Moments(Answer):
-    """The earliest moments in a queue, its last nack, and its dead letters by cause."""
+    """The earliest moments in a queue, its last nack, its dead letters by cause, and how many jobs
+    are set aside because their bodies are damaged.
+    """
 
     oldest_ready_at_ms: int | UnsetType = UNSET
     next_due_ms: int | UnsetType = UNSET
     next_lease_end_ms: int | UnsetType = UNSET
     last_nack: LastNack | UnsetType = UNSET
     dead_by_cause: dict[str, int] | UnsetType = UNSET
+    aside: int | UnsetType = UNSET
 
 
 class QueueBody(Moments, kw_only=True):

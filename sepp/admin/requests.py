@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Role = Literal["viewer", "operator", "admin"]
-StateName = Literal["ready", "scheduled", "inflight", "dead_letter"]
+StateName = Literal["ready", "scheduled", "inflight", "dead_letter", "aside"]
 CauseName = Literal["attempts_exhausted", "rejected", "lease_expired", "admin"]
 
 U32_MAX: Final = 2**32 - 1

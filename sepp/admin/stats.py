@@ -66,6 +66,7 @@ class _Sums:
         mine.ready += numbers.ready
         mine.scheduled += numbers.scheduled
         mine.inflight += numbers.inflight
+        mine.aside += numbers.aside
         mine.enqueued_total += numbers.enqueued_total
         mine.reserved_total += numbers.reserved_total
         mine.acked_total += numbers.acked_total
@@ -328,6 +329,8 @@ def fill_moments(body: Moments, numbers: QueueNumbers) -> None:
         body.last_nack = LastNack(at_ms=numbers.last_nack_at_ms)
         if numbers.last_nack_reason is not None:
             body.last_nack.reason = numbers.last_nack_reason[:FRAME_REASON_CHARS]
+    if numbers.aside:
+        body.aside = numbers.aside
     if numbers.dead_lettered:
         body.dead_by_cause = {
             name: numbers.dead_by_cause[number]

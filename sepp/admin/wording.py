@@ -14,6 +14,7 @@ STATE_WORDS: Final = {
     "scheduled": "Scheduled",
     "inflight": "In-flight",
     "dead_letter": "Dead letters",
+    "aside": "Set aside",
 }
 NOTHING: Final = "–"
 

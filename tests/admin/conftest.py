@@ -8,9 +8,9 @@ import httpx
 import pytest
 import trio
 
+from sepp import reloader
 from sepp.admin.app import application
 from sepp.admin.site import Site
-from sepp.config import reload
 from tests.fakes.operators import SECRETS, FakeServer
 
 API = "/admin/api/v1"
@@ -55,7 +55,7 @@ class Console:
 @pytest.fixture
 async def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Console]:
     """A console whose server follows its configuration file, looking at it every 5 ms."""
-    monkeypatch.setattr(reload, "POLL_S", 0.005)
+    monkeypatch.setattr(reloader, "POLL_S", 0.005)
     found = Console(FakeServer(tmp_path))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.server.watch)

@@ -1,7 +1,7 @@
 """A whole server in memory for the admin side.
 
-Machine, clock, job bodies and configuration file are real; a commit only waits for one turn. The clock
-stands still until a test turns it.
+Machine, clock, job bodies and configuration file are real; a commit only waits for one turn. The
+clock stands still until a test turns it.
 """
 
 import uuid
@@ -24,11 +24,20 @@ from sepp.clock import Clock
 from sepp.config.load import load
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
-from sepp.config.reload import Reloader, watch
-from sepp.core.commands import Ack, Command, Directive, Enqueue, GiveBack, Nack, NewJob, Reserve, Sweep
+from sepp.core.commands import (
+    Ack,
+    Command,
+    Directive,
+    Enqueue,
+    GiveBack,
+    Nack,
+    NewJob,
+    Reserve,
+    Sweep,
+)
 from sepp.core.machine import Machine
 from sepp.core.outcomes import Leased, LeasedJob, Outcome, Swept
-
+from sepp.reloader import Reloader, watch
 from tests.fakes.slots import FakeSlots
 
 START_MS = 1_795_956_307_000  # 2026-11-29 12:45:07 UTC
@@ -116,13 +125,17 @@ class FakeReader:
         return [
             None
             if slot in self.damaged or (self.is_cold and slot not in puts)
-            else puts.get(slot, self._slots.bodies.get(slot))
+            else puts.get(slot, self._stored(slot))
             for slot in slots
         ]
 
+    def _stored(self, slot: int) -> bytes | None:
+        entry = self._slots.disk.get(slot)
+        return None if entry is None else entry[3]
+
     async def read_bodies(self, slots: Sequence[int]) -> Sequence[object]:
         found = [
-            RuntimeError("damaged") if slot in self.damaged else self._slots.bodies[slot]
+            RuntimeError("damaged") if slot in self.damaged else self._stored(slot)
             for slot in slots
         ]
         await trio.lowlevel.checkpoint()

@@ -164,6 +164,7 @@ def _total(numbers: QueueNumbers, state: State) -> int:
         State.SCHEDULED: numbers.scheduled,
         State.INFLIGHT: numbers.inflight,
         State.DEAD_LETTER: numbers.dead_lettered,
+        State.ASIDE: numbers.aside,
     }
     return totals[state]
 
