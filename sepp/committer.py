@@ -116,11 +116,28 @@ class Committer:
         """
         return (await self.run_group([command]))[0]
 
-    async def run_group(self, commands: list[Command]) -> list[Outcome]:
-        """Apply several commands back to back, in one batch; all are durable on return."""
+    async def run_group(
+        self,
+        commands: list[Command],
+        follow_up: Callable[[list[Outcome]], Command | None] | None = None,
+    ) -> list[Outcome]:
+        """Apply several commands back to back, in one batch; all are durable on return.
+
+        Args:
+            commands: In order. Reserves that park are not for here.
+            follow_up: Sees their outcomes and returns one more command for the same batch, or None.
+
+        Raises:
+            Refused: A command was not applied, or the fate of all is unknown.
+        """
         waits = [AwaitedRequest(command) for command in commands]
-        for wait in waits:
-            self._apply(wait)
+        outcomes = [self._apply(wait) for wait in waits]
+        applied = [outcome for outcome in outcomes if outcome is not None]
+        if follow_up is not None and len(applied) == len(commands):
+            extra = follow_up(applied)
+            if extra is not None:
+                waits.append(AwaitedRequest(extra))
+                self._apply(waits[-1])
         for wait in waits:
             await wait.is_settled.wait()
         return [wait.outcome() for wait in waits]
@@ -153,19 +170,20 @@ class Committer:
 
     # Applying.
 
-    def _apply(self, request: Request) -> None:
+    def _apply(self, request: Request) -> Outcome | None:
+        """Apply a command; return its outcome, which is not durable yet, None if it was refused."""
         command = request.command
         room = self._store.room()
         if room is not Room.OK and (type(command) is Enqueue or room is Room.NONE):
             request.refuse(Refusal.DISK_FULL)
-            return
+            return None
         machine = self._machine
         outcome = machine.handle(command, self._clock.now())
         if type(outcome) is Parked:
             assert type(command) is Reserve
             self._parked[command] = request
             self._check_deadline()
-            return
+            return outcome
         if type(command) is Enqueue:
             self._open.body_bytes += sum([len(job.body) for job in command.jobs])
         group = self._answer_group()
@@ -173,6 +191,7 @@ class Committer:
         self._take_woken(group)
         if group is self._open:
             self._work.set()
+        return outcome
 
     def _answer_group(self) -> _Group:
         """The group whose commit a new outcome has to wait for."""

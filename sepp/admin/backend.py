@@ -149,9 +149,12 @@ class ServerDetails:
 
     memory_bytes: int | None = None
     data_bytes: int | None = None
+    live_bytes: int | None = None
+    segment_count: int | None = None
+    entry_count: int | None = None
     disk_free_bytes: int | None = None
     commit_count: int = 0
-    commit_p50_ms: float | None = None
+    commit_p50_ms: float | None = None  # at most so long
     commit_p99_ms: float | None = None
     segments: tuple[Segment, ...] = ()
     last_compaction_ms: int | None = None

@@ -64,7 +64,7 @@ def log_entry(entry: AuditEntry) -> None:
         actor=entry.actor,
         role=entry.role,
         action=entry.action,
-        details=entry.details,
+        details=_encode(entry.details).decode(),
     )
 
 

@@ -114,10 +114,12 @@ class ServerProcess:
             self._reader.join()
         return code
 
-    def wait_until_says(self, text: str) -> None:
-        """Return once it has printed `text`."""
+    def wait_until_says(self, text: str, times: int = 1) -> None:
+        """Return once it has printed `text` so many times, over all its starts."""
         with self._printed:
-            found = self._printed.wait_for(lambda: text in self.output, STOP_SECONDS_MAX)
+            found = self._printed.wait_for(
+                lambda: self.output.count(text) >= times, STOP_SECONDS_MAX
+            )
         assert found, f"it never said {text!r}\n{self.output}"
 
     def stop(self) -> None:

@@ -97,7 +97,10 @@ class FakeDoor:
     async def details(self) -> ServerDetails:
         return ServerDetails(
             memory_bytes=184_000_000,
-            data_bytes=1_200_000_000,
+            data_bytes=142_617_728,
+            live_bytes=80_400_000,
+            segment_count=3,
+            entry_count=120_000,
             disk_free_bytes=90_000_000_000,
             commit_count=1234,
             commit_p50_ms=0.8,

@@ -53,7 +53,6 @@ async def server(view: View) -> Response:
     """What runs, since when, on what, how full and how fast."""
     backend = view.site.backend
     details = await backend.details()
-    total = sum(one.total_bytes for one in details.segments)
     return view.render(
         "server.html",
         nav="server",
@@ -63,8 +62,6 @@ async def server(view: View) -> Response:
         is_strict=backend.config.running.server.strict_queues,
         has_auth=backend.config.running.auth.api_keys is not None,
         persist_mode=backend.config.boot.storage.persist_mode,
-        live_bytes=sum(one.live_bytes for one in details.segments),
-        segment_bytes=total,
         streams=len(view.site.hub),
         python=platform.python_version(),
     )
