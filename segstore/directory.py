@@ -22,7 +22,6 @@ from segstore.layout import (
 from segstore.segment import write_all
 from segstore.vfs import VFS, File, process_id
 
-
 _KNOWN_NAMES: Final = frozenset({LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME, INDEX_NAME})
 
 

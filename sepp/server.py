@@ -233,6 +233,12 @@ class _Process:
                 "dead letters are stored but retention is off; they are kept until drained",
                 dead_letter=totals.dead,
             )
+        if totals.aside:
+            log.warning(
+                "jobs with damaged bodies are kept out of delivery; a purge of their queue deletes "
+                "them",
+                aside=totals.aside,
+            )
         if self.policy.is_strict:
             foreign = [
                 queue.name for queue in totals.queues if not self.policy.is_declared(queue.name)

@@ -140,11 +140,12 @@ class LocalClient(Client):
 
 @define(eq=False)
 class Place:
-    """A disk and a wall clock: what outlives a restart."""
+    """A disk and a wall clock: what outlives a restart. Without sweeps nothing is ever due."""
 
     settings: Mapping[str, Any] = field(factory=dict)
     disk: SimVFS = field(factory=SimVFS)
     wall: Wall = field(factory=Wall)
+    is_sweeping: bool = True
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[LocalClient]:
@@ -184,7 +185,8 @@ class Place:
         service.start(committer, journal.dedup_key)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.serve)
-            nursery.start_soon(sweeper.serve)
+            if self.is_sweeping:
+                nursery.start_soon(sweeper.serve)
             yield LocalClient(service, committer, machine)
             machine.check()
             nursery.cancel_scope.cancel()
