@@ -314,6 +314,14 @@ class Connection:
             self._session.ping(_GOAWAY_PING)
             self._poller.touch(self)
 
+    def end(self) -> None:
+        """The server stops: say so if the socket takes it, and close."""
+        if self.transport.is_ready and not self.transport.unsent:
+            with suppress(http2.NGH2Error, PeerGone):
+                self._session.terminate_connection(http2.NO_ERROR)
+                self.transport.send(self._session.data_to_send())
+        self.close("shutdown", "the server stops")
+
     @property
     def is_quiet(self) -> bool:
         """Whether no call is open and no byte unsent."""

@@ -99,7 +99,7 @@ class Server(purerpc.Server):  # type: ignore[misc]  # purerpc has no types
     def _close(self) -> None:
         self.stop_accepting()
         for connection in list(self._front.connections.values()):
-            connection.close("shutdown", "the server stops")
+            connection.end()
 
     def flush(self) -> None:
         """Send what was answered since the last flush, once for each connection touched."""
