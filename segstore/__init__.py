@@ -1,1 +1,45 @@
-"""A crash-safe append-only segment store for small entries with a mutable head and a body written once."""
+"""A crash-safe append-only segment store for small entries.
+
+An entry has a 16-byte key in a numbered table, a head of fixed fields that may be rewritten at
+will, and a body that is written once. Batches are atomic. `Store` is the way in; README.md shows it
+used, FORMAT.md is what it leaves on the disk.
+"""
+
+from segstore.errors import (
+    BodyDamaged,
+    FormatRefused,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreLocked,
+)
+from segstore.options import Options, Position, Room, StoreStatistics
+from segstore.slots import ABSENT, UNKNOWN, Slots
+from segstore.store import Batch, Store
+from segstore.vfs import VFS, File, RealVFS
+from segstore.workers import Lane, RunInWorker, TrioWorkers, run_inline
+
+__all__ = [
+    "Store",
+    "Batch",
+    "Slots",
+    "Options",
+    "Position",
+    "Room",
+    "StoreStatistics",
+    "ABSENT",
+    "UNKNOWN",
+    "StoreError",
+    "StoreLocked",
+    "StoreFailed",
+    "StoreDamaged",
+    "FormatRefused",
+    "BodyDamaged",
+    "VFS",
+    "File",
+    "RealVFS",
+    "Lane",
+    "RunInWorker",
+    "TrioWorkers",
+    "run_inline",
+]

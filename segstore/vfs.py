@@ -1,12 +1,15 @@
 """The one door to the disk: every system call segstore makes goes through a `VFS`.
 
 `RealVFS` passes through to `os`; tests put a simulated disk in its place (`tests/fakes/simvfs.py`).
-Nothing else in the package may use `os` or `open`. Errors are `OSError`, as the system call gives them.
-All calls block; the store decides on which thread they run.
+Nothing else in the package may use `os` or `open`. Errors are `OSError`, as the system call gives
+them. All calls block; the store decides on which thread they run.
 """
 
+import errno
+import fcntl
+import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 # Bytes-like things a call may write.
 Buffer = bytes | bytearray | memoryview
@@ -18,7 +21,10 @@ class File(Protocol):
     path: str
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, is_dsync: bool = False) -> int:
-        """Write the buffers at `offset`, with RWF_DSYNC if asked; return the bytes written, maybe fewer."""
+        """Write the buffers at `offset`, with RWF_DSYNC if asked; return the bytes written.
+
+        They may be fewer than given.
+        """
         ...
 
     def pread(self, length: int, offset: int) -> bytes:
@@ -46,10 +52,16 @@ class File(Protocol):
 
 
 class VFS(Protocol):
-    """The calls on names. Paths are strings; a created or renamed name is durable only after `sync_dir`."""
+    """The calls on names. Paths are strings.
+
+    A created, renamed or removed name is durable only after `sync_dir`.
+    """
 
     def open(self, path: str, *, is_new: bool = False, is_readonly: bool = False) -> File:
-        """Open for reading and writing; `is_new` creates it and fails with FileExistsError if it is there."""
+        """Open for reading and writing.
+
+        `is_new` creates the file and fails with FileExistsError if it is there.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -62,3 +74,142 @@ class VFS(Protocol):
     def free_bytes(self, path: str) -> int:
         """Bytes a process without privileges may still use (statvfs f_bavail * f_frsize)."""
         ...
+
+
+# RWF_NOWAIT: answer from the page cache or fail with EAGAIN.
+_NOWAIT: Final = os.RWF_NOWAIT
+_DSYNC: Final = os.RWF_DSYNC
+_NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int, *, is_dsync: bool = False) -> int:
+        """See `File.pwritev`."""
+        return os.pwritev(self._fd, buffers, offset, _DSYNC if is_dsync else 0)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """See `File.pread`."""
+        piece = os.pread(self._fd, length, offset)
+        if len(piece) == length or not piece:
+            return piece
+        pieces = [piece]  # Linux ends a read at 2 GiB, and a signal may end one early
+        left = length - len(piece)
+        while left:
+            piece = os.pread(self._fd, left, offset + length - left)
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+
+    def pread_nowait(self, length: int, offset: int) -> bytes | None:
+        """See `File.pread_nowait`. A file system that cannot tell counts as "not in the cache"."""
+        buffer = bytearray(length)
+        try:
+            count = os.preadv(self._fd, [buffer], offset, _NOWAIT)
+        except OSError as error:
+            if error.errno in _NOT_NOW:
+                return None
+            raise
+        # Fewer bytes: the rest is not cached, or behind the end. `pread` will tell.
+        return bytes(buffer) if count == length else None
+
+    def fsync(self) -> None:
+        """Make bytes, length and metadata durable, not the name."""
+        os.fsync(self._fd)
+
+    def fdatasync(self) -> None:
+        """Make bytes and length durable, not the name."""
+        os.fdatasync(self._fd)
+
+    def truncate(self, length: int) -> None:
+        """Set the length in bytes."""
+        os.ftruncate(self._fd, length)
+
+    def fallocate(self, offset: int, length: int) -> None:
+        """Reserve blocks for a range, growing the file to hold it."""
+        os.posix_fallocate(self._fd, offset, length)
+
+    def drop_cache(self) -> None:
+        """See `File.drop_cache`."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def lock_nowait(self) -> bool:
+        """See `File.lock_nowait`."""
+        # flock, not lockf: closing any other descriptor of the file would drop a POSIX lock.
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the file and drop its lock; twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealVFS:
+    """The disk of the operating system."""
+
+    def open(self, path: str, *, is_new: bool = False, is_readonly: bool = False) -> RealFile:
+        """See `VFS.open`."""
+        flags = os.O_CLOEXEC | (os.O_RDONLY if is_readonly else os.O_RDWR)
+        if is_new:
+            flags |= os.O_CREAT | os.O_EXCL
+        return RealFile(path, os.open(path, flags, 0o640))
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, over the one that had it."""
+        os.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file one more name."""
+        os.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Take a name away; open files stay usable."""
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory."""
+        os.mkdir(path, 0o750)
+
+    def list_dir(self, path: str) -> list[str]:
+        """Return the names in a directory, in no order to rely on."""
+        return os.listdir(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has this name."""
+        return os.path.exists(path)
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        """See `VFS.free_bytes`."""
+        free = os.statvfs(path)
+        return free.f_bavail * free.f_frsize
+
+
+def process_id() -> int:
+    """Return the id of this process, for the people who read LOCK."""
+    return os.getpid()

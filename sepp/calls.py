@@ -31,10 +31,13 @@ from sepp.core.outcomes import (
     Nacked,
     NotFound,
     Outcome,
+    QueueClosing,
     QueueFull,
 )
-from sepp.request import Body, Refusal
-from sepp.rpc.server import Call
+from sepp.core.slots import WAS_REQUEUED
+from sepp.journal import Body
+from sepp.request import Refusal
+from sepp.rpc.call import Call
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.
 _JOB_ID: Final = b"\x0a\x24"
@@ -165,9 +168,9 @@ def _batch_rejection(rejection: pb.JobRejection) -> bytes:
 
 def commit_rejection(result: JobResult) -> pb.JobRejection:
     """The rejection for what only the commit could find out."""
-    if type(result) is QueueFull:
+    if isinstance(result, QueueFull):
         return pb.JobRejection(queue_full=pb.QueueFull(queue=result.queue, limit=result.limit))
-    assert type(result) is not Accepted
+    assert isinstance(result, QueueClosing)
     return pb.JobRejection(queue_closing=pb.QueueClosing(queue=result.queue))
 
 
@@ -206,7 +209,7 @@ class ReserveCall(PendingCall):
     __slots__ = ("damaged", "lost")
 
     damaged: Callable[[LeasedJob, BodyDamaged], None]  # told of each job whose body cannot be read
-    lost: Callable[[list[LeasedJob]], None]  # told of jobs nobody received
+    lost: Callable[[Leased], None]  # told of a lease nobody heard of
 
     def reply(self, outcome: Outcome, bodies: list[Body]) -> bool:
         assert type(outcome) is Leased
@@ -220,19 +223,23 @@ class ReserveCall(PendingCall):
             if type(body) is bytes:
                 parts.append(
                     wire.leased_job(
-                        body, attempt=job.attempt, enqueued_ms=job.enqueued_ms, lease=lease
+                        body,
+                        attempt=job.attempt,
+                        enqueued_ms=job.enqueued_ms,
+                        lease=lease,
+                        is_requeued=bool(job.flags & WAS_REQUEUED),
                     )
                 )
             else:
                 assert type(body) is BodyDamaged
                 self.damaged(job, body)
         message = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.call.respond(message, lambda: self.lost(jobs))
+        self.call.respond(message, lambda: self.lost(outcome))
         return True
 
     def undelivered(self, outcome: Outcome) -> None:
         if type(outcome) is Leased and outcome.jobs:
-            self.lost(outcome.jobs)
+            self.lost(outcome)
 
 
 class HolderCall(PendingCall):
@@ -318,6 +325,8 @@ def dead_letter(record: DeadJob, body: Body, reason: Body) -> pb.DeadLetterRecor
     """A dead letter as the wire has it; of an unreadable body only what the head tells."""
     if type(body) is bytes:
         job = wire.decode_job(body, attempt=record.attempt, enqueued_ms=record.enqueued_ms)
+        if record.flags & WAS_REQUEUED:
+            job.ClearField("scheduled_at")
     else:
         job = pb.Job(
             id=wire.id_text(record.job_id),
@@ -327,7 +336,9 @@ def dead_letter(record: DeadJob, body: Body, reason: Body) -> pb.DeadLetterRecor
         )
         job.enqueued_at.FromMilliseconds(record.enqueued_ms)
     job.lease_expires_at.SetInParent()
-    result = pb.DeadLetterRecord(job=job, cause=record.cause, final_attempt=record.attempt)
+    result = pb.DeadLetterRecord(
+        job=job, cause=pb.DeadLetterCause.Name(record.cause), final_attempt=record.attempt
+    )
     result.failed_at.FromMilliseconds(record.failed_ms)
     if type(reason) is bytes:
         result.last_reason = reason.decode(errors="replace")

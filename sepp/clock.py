@@ -17,7 +17,6 @@ class Clock:
     """Turns two system clocks into `Now`.
 
     Args:
-        log_ms: The log clock of the store at open: the first reading is not below it.
         wall_ns: Wall clock, nanoseconds since the epoch.
         monotonic_ns: A clock that no one can set.
     """
@@ -25,17 +24,21 @@ class Clock:
     def __init__(
         self,
         *,
-        log_ms: int = 0,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
-        self._log_ms = log_ms
+        self._log_ms = 0
         # steady = wall at open + monotonic time since then.
         self._steady_base_ns = wall_ns() - monotonic_ns()
         self._read_at_ms = -1
         self._now = Now(0, 0, 0, 0)
+
+    def resume(self, log_ms: int) -> None:
+        """Never stamp anything earlier than `log_ms`, the log clock of the opened store."""
+        self._log_ms = max(self._log_ms, log_ms)
+        self._read_at_ms = -1
 
     def now(self) -> Now:
         """Return the current reading; the same object within one millisecond."""

@@ -23,8 +23,8 @@ from segstore import BodyDamaged, Room, StoreFailed
 from sepp.clock import Clock
 from sepp.core.commands import Command, Enqueue, Reserve
 from sepp.core.outcomes import Drained, Leased, Outcome, Parked
-from sepp.journal import Journal
-from sepp.request import AwaitedRequest, Body, Refusal, Request
+from sepp.journal import Body, Journal
+from sepp.request import AwaitedRequest, Refusal, Request
 
 RECORDS_MAX: Final = 4096
 BYTES_MAX: Final = 4 * 1024 * 1024
@@ -155,23 +155,22 @@ class Committer:
 
     def _apply(self, request: Request) -> None:
         command = request.command
-        kind = type(command)
         room = self._store.room()
-        if room is not Room.OK and (kind is Enqueue or room is Room.NONE):
+        if room is not Room.OK and (type(command) is Enqueue or room is Room.NONE):
             request.refuse(Refusal.DISK_FULL)
             return
         machine = self._machine
         outcome = machine.handle(command, self._clock.now())
         if type(outcome) is Parked:
-            self._parked[command] = request  # type: ignore[index]  # only a Reserve parks
+            assert type(command) is Reserve
+            self._parked[command] = request
             self._check_deadline()
             return
-        if kind is Enqueue:
-            self._open.body_bytes += sum([len(job.body) for job in command.jobs])  # type: ignore[union-attr]
+        if type(command) is Enqueue:
+            self._open.body_bytes += sum([len(job.body) for job in command.jobs])
         group = self._answer_group()
         group.answers.append((request, outcome, self._bodies(group, outcome)))
-        if machine.woken:
-            self._take_woken(group)
+        self._take_woken(group)
         if group is self._open:
             self._work.set()
 

@@ -6,15 +6,14 @@ task.
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final
 
 from segstore import Batch, BodyDamaged, Store
 from sepp.core import slots as tables
 from sepp.core.commands import Now
 from sepp.core.machine import Machine
 
-# Bytes of a record without its body, as an upper bound for the caps of a group.
-RECORD_BYTES: Final = 128
+# A stored body, what is wrong with it, or None while it is still being read.
+Body = bytes | BodyDamaged | None
 
 
 class Journal:
@@ -73,7 +72,7 @@ class Journal:
         machine.deletes.clear()
         return batch
 
-    def bodies_nowait(self, slots: Sequence[int]) -> list[bytes | None]:
+    def bodies_nowait(self, slots: Sequence[int]) -> list[Body]:
         """Bodies of live slots as far as RAM and page cache hold them; None: read it with the
         store.
         """
@@ -83,13 +82,13 @@ class Journal:
             if body is not None:
                 return [body]
         elif puts:
-            found: list[bytes | None] = [puts.get(slot) for slot in slots]
+            found: list[Body] = [puts.get(slot) for slot in slots]
             rest = [slot for slot, body in zip(slots, found, strict=True) if body is None]
             if not rest:
                 return found
             read = iter(self.store.read_bodies_nowait(rest))
             return [body if body is not None else next(read) for body in found]
-        return self.store.read_bodies_nowait(slots)
+        return [*self.store.read_bodies_nowait(slots)]
 
 
 class QueueNameDamaged(Exception):

@@ -5,12 +5,9 @@ from typing import Protocol
 
 import trio
 
-from segstore import BodyDamaged
 from sepp.core.commands import Command
 from sepp.core.outcomes import Outcome
-
-# A stored body, what is wrong with it, or None while it is still being read.
-Body = bytes | BodyDamaged | None
+from sepp.journal import Body
 
 
 class Refusal(Enum):

@@ -22,10 +22,10 @@ from sepp.committer import Committer
 from sepp.config.policy import QueuePolicy
 from sepp.core import commands
 from sepp.core.commands import Directive, NewJob
-from sepp.core.outcomes import Enqueued, LeasedJob
+from sepp.core.outcomes import Enqueued, Leased, LeasedJob
 from sepp.logs import get_logger
 from sepp.request import SilentRequest
-from sepp.rpc.server import Call
+from sepp.rpc.call import Call
 
 log = get_logger("sepp.service")
 
@@ -47,7 +47,6 @@ class QueueService(QueueServiceServicer):
         policy: Limits and strict mode; swapped by `reload`.
         keys: Who may call; swapped by `reload`.
         clock: For schedule horizons and the server's time.
-        answer_bytes_max: Bound of a Reserve or Drain answer; 0: none.
         retention_ms: Dead letter retention at boot, as GetServerInfo tells it.
     """
 
@@ -57,14 +56,12 @@ class QueueService(QueueServiceServicer):
         keys: ApiKeys,
         clock: Clock,
         *,
-        answer_bytes_max: int,
         retention_ms: int,
     ) -> None:
         self.phase = Phase.STARTING
         self._policy = policy
         self._keys = keys
         self._clock = clock
-        self._answer_bytes_max = answer_bytes_max
         self._retention_ms = retention_ms
         self._committer: Committer
         self._dedup_key: Callable[[str, str], bytes]
@@ -78,11 +75,10 @@ class QueueService(QueueServiceServicer):
         self._dedup_key = dedup_key
         self.phase = Phase.SERVING
 
-    def reload(self, policy: QueuePolicy, keys: ApiKeys, *, answer_bytes_max: int) -> None:
+    def reload(self, policy: QueuePolicy, keys: ApiKeys) -> None:
         """Use other limits and keys from the next call on."""
         self._policy = policy
         self._keys = keys
-        self._answer_bytes_max = answer_bytes_max
 
     # Enqueue.
 
@@ -139,7 +135,7 @@ class QueueService(QueueServiceServicer):
         rejections: list[pb.JobRejection | None] = []
         for index, job in enumerate(request.jobs):
             checked = validate.check_job(job, policy, now_ms)
-            if type(checked) is validate.Checked:
+            if isinstance(checked, validate.Checked):
                 jobs.append(self._new_job(job, checked))
                 rejections.append(None)
             else:
@@ -207,16 +203,17 @@ class QueueService(QueueServiceServicer):
             lease_ms=max(1, wire.span_ms(lease.seconds, lease.nanos)),
             wait_ms=min(wire.span_ms(wait.seconds, wait.nanos), limits.max_wait_timeout_ms),
             max_jobs=min(request.max_jobs or 1, limits.max_reserve_batch),
-            answer_bytes_max=self._answer_bytes_max,
+            answer_bytes_max=limits.max_response_bytes,
         )
         pending = calls.ReserveCall(call, command, self._committer, self.statistics["reserve"])
         pending.damaged = self._set_aside
         pending.lost = self._give_back
         self._committer.submit(pending)
 
-    def _give_back(self, jobs: list[LeasedJob]) -> None:
-        for job in jobs:
-            self._committer.submit(SilentRequest(commands.GiveBack(job.job_id, job.attempt)))
+    def _give_back(self, leased: Leased) -> None:
+        for job in leased.jobs:
+            command = commands.GiveBack(job.job_id, job.attempt, leased.expires_ms)
+            self._committer.submit(SilentRequest(command))
 
     def _set_aside(self, job: LeasedJob, damage: BodyDamaged) -> None:
         log.error(
@@ -224,7 +221,6 @@ class QueueService(QueueServiceServicer):
             job_id=wire.id_text(job.job_id),
             damage=str(damage),
         )
-        self._committer.submit(SilentRequest(commands.SetAside(job.job_id, job.attempt)))
 
     # What the holder of a lease may do.
 
@@ -290,8 +286,9 @@ class QueueService(QueueServiceServicer):
         if request is None or self._is_refused(call, validate.drain_fault(request)):
             return
         queue = request.queue if request.HasField("queue") else None
-        most = min(request.max or 1, self._policy.global_limits.max_reserve_batch)
-        command = commands.Drain(queue, most, self._answer_bytes_max)
+        limits = self._policy.global_limits
+        most = min(request.max or 1, limits.max_reserve_batch)
+        command = commands.Drain(queue, most, limits.max_response_bytes)
         pending = calls.DrainCall(
             call, command, self._committer, self.statistics["drain_dead_letters"]
         )

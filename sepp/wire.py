@@ -128,7 +128,13 @@ def trace_field(context: bytes) -> bytes:
 
 
 def leased_job(
-    body: bytes, *, attempt: int, enqueued_ms: int, lease: bytes, trace: bytes | None = None
+    body: bytes,
+    *,
+    attempt: int,
+    enqueued_ms: int,
+    lease: bytes,
+    trace: bytes | None = None,
+    is_requeued: bool = False,
 ) -> bytes:
     """Join one entry of ReserveResponse.jobs, tag and length included.
 
@@ -136,15 +142,20 @@ def leased_job(
         body: The stored body.
         lease: The field from `lease_field`.
         trace: Replaces the stored trace_context field when given.
+        is_requeued: The schedule of the job is over and not told any more.
     """
     size = _PREFIX.size
     _, fixed_length, trace_length = _PREFIX.unpack_from(body)
     facts = b"".join((_ATTEMPT, varint(attempt), _enqueued_field(enqueued_ms), lease))
-    if trace is None:
+    if trace is None and not is_requeued:
         # What is stored behind the prefix is in final form: one slice takes it all.
         return b"".join((_JOBS, varint(len(body) - size + len(facts)), body[size:], facts))
-    fixed = body[size : size + fixed_length]
-    scheduled = body[size + fixed_length + trace_length :]
+    fixed_end = size + fixed_length
+    trace_end = fixed_end + trace_length
+    fixed = body[size:fixed_end]
+    if trace is None:
+        trace = body[fixed_end:trace_end]
+    scheduled = b"" if is_requeued else body[trace_end:]
     length = len(fixed) + len(trace) + len(scheduled) + len(facts)
     return b"".join((_JOBS, varint(length), fixed, trace, scheduled, facts))
 

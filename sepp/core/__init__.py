@@ -1,1 +1,1 @@
-"""The queue itself, without clock, randomness, thread, file, socket or await: commands in, outcomes and writes out."""
+"""The queue itself, sans-IO: commands and clock readings in, outcomes and writes out."""

@@ -1,7 +1,7 @@
-"""Everything that can change state, as values. Whoever wants a change hands one of these to the committer.
+"""Everything that can change state, as values: whoever wants a change gives one to the committer.
 
-Commands carry what has been decided outside: ids, encoded bodies, spans already checked and clamped to
-global limits. Per-queue limits are looked up by the machine when it handles the command.
+Commands carry what has been decided outside: ids, encoded bodies, spans already checked and clamped
+to global limits. Per-queue limits are looked up by the machine when it handles the command.
 """
 
 from enum import IntEnum
@@ -17,7 +17,8 @@ class Now:
         wall_ms: The wall clock. Schedules, dedup windows and retention go by it. It may step.
         log_ms: The largest wall reading so far. Stamped on jobs and batches, never runs backwards.
         steady_ms: Wall at start plus monotonic time since. Leases and waits go by it.
-        skew_ms: `wall_ms - steady_ms` once the wall clock was stepped, 0 while the two agree within 50 ms.
+        skew_ms: `wall_ms - steady_ms` once the wall clock was stepped; 0 while the two agree
+            within 50 ms.
     """
 
     wall_ms: int
@@ -69,7 +70,8 @@ class Reserve:
     """Lease up to `max_jobs`, queues in list order; park for `wait_ms` when nothing is ready.
 
     `answer_bytes_max` bounds the summed bodies of one answer (0: no bound); one job always fits.
-    The object itself is the handle of the parked wait.
+    The object itself is the handle of the parked wait. Its lease is capped by the smallest ceiling
+    of all listed queues when it is handled, also if it is served much later.
     """
 
     queues: tuple[str, ...]
@@ -77,8 +79,11 @@ class Reserve:
     wait_ms: int = 0
     max_jobs: int = 1
     answer_bytes_max: int = 0
-    # Set by the machine while parked.
+    # Set by the machine: the lease as capped, and while parked the end of the wait (steady), the
+    # place in the order of arrival.
+    granted_ms: int = field(default=0, init=False)
     deadline_ms: int = field(default=0, init=False)
+    arrival: int = field(default=0, init=False)
     is_parked: bool = field(default=False, init=False)
 
 
@@ -112,10 +117,14 @@ class Extend:
 
 @define
 class GiveBack:
-    """Undo a lease whose answer never left: same attempt, old place in the queue."""
+    """Undo a lease whose answer never left: same attempt, old place in the queue.
+
+    `expires_ms` is the end of that lease as `Leased` gave it; with 0 the attempt alone is compared.
+    """
 
     job_id: bytes
     attempt: int
+    expires_ms: int = 0
 
 
 @define
@@ -136,7 +145,7 @@ class Sweep:
 
 @define
 class Release:
-    """Operator: end a lease at once, fenced by attempt; counts as a failed attempt without a delay."""
+    """Operator: end a lease at once, fenced by attempt; a failed attempt without a delay."""
 
     job_id: bytes
     attempt: int
@@ -145,7 +154,7 @@ class Release:
 
 @define
 class DeadLetter:
-    """Operator: bury ready or scheduled jobs of a queue. Ids no longer there are counted as missing."""
+    """Operator: bury ready or scheduled jobs of a queue; ids not there are counted as missing."""
 
     queue: str
     job_ids: list[bytes]
@@ -170,7 +179,7 @@ class DeleteDead:
 
 @define
 class Close:
-    """Operator: refuse enqueues to a queue until `deadline_ms` (wall); repeat it to move the deadline."""
+    """Operator: refuse jobs for a queue until `deadline_ms` (wall); repeat it to move that."""
 
     queue: str
     deadline_ms: int
@@ -185,10 +194,15 @@ class Open:
 
 @define
 class Purge:
-    """Operator: delete up to `count_max` ready, scheduled, dead and dedup entries of a queue, in that order."""
+    """Operator: delete up to `count_max` entries of a queue.
+
+    They go in this order: ready, scheduled, dead, dedup. A leased job stops it before anything is
+    deleted, unless `spares_leased`.
+    """
 
     queue: str
     count_max: int = 1000
+    spares_leased: bool = False
 
 
 @define
@@ -199,6 +213,20 @@ class AppendAudit:
 
 
 Command = (
-    Enqueue | Reserve | Ack | Nack | Extend | GiveBack | Drain | Sweep
-    | Release | DeadLetter | Requeue | DeleteDead | Close | Open | Purge | AppendAudit
+    Enqueue
+    | Reserve
+    | Ack
+    | Nack
+    | Extend
+    | GiveBack
+    | Drain
+    | Sweep
+    | Release
+    | DeadLetter
+    | Requeue
+    | DeleteDead
+    | Close
+    | Open
+    | Purge
+    | AppendAudit
 )

@@ -1,7 +1,7 @@
 """Effective limits of one queue, and where core gets them from.
 
-A limit counts at the moment of use: lease and retry limits when the call is handled, the depth cap when
-the job is inserted. A job keeps the priority and max_attempts it was enqueued with.
+A limit counts at the moment of use: lease and retry limits when the call is handled, the depth cap
+when the job is inserted. A job keeps the priority and max_attempts it was enqueued with.
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ from attrs import frozen
 
 @frozen
 class QueueLimits:
-    """The per-queue value where one is set, else the global one. Spans in ms, sizes in UTF-8 bytes."""
+    """The per-queue value if set, else the global one. Spans in ms, sizes in UTF-8 bytes."""
 
     max_lease_duration_ms: int = 300_000
     default_max_attempts: int = 3

@@ -45,12 +45,16 @@ class AtomicRefused:
 
 @define
 class LeasedJob:
-    """A job as it was at the moment of its lease. The slot is good for reading the body until the next command."""
+    """A job as it was at the moment of its lease; `flags` as in `slots.py`.
+
+    The slot is good for reading the body until the next command.
+    """
 
     slot: int
     job_id: bytes
     attempt: int
     enqueued_ms: int
+    flags: int = 0
 
 
 @define
@@ -106,7 +110,10 @@ class GivenBack:
 
 @define
 class DeadJob:
-    """A dead letter taken out. Slots are good for reading body and reason until the next command; -1: no reason."""
+    """A dead letter taken out; `flags` as in `slots.py`, `reason_slot` -1: no reason was given.
+
+    Slots are good for reading body and reason until the next command.
+    """
 
     slot: int
     reason_slot: int
@@ -116,6 +123,7 @@ class DeadJob:
     failed_ms: int
     attempt: int
     enqueued_ms: int
+    flags: int = 0
 
 
 @define
@@ -127,7 +135,11 @@ class Drained:
 
 @define
 class Swept:
-    """What one sweep did, and whether more is due already."""
+    """What one sweep did, and whether more is due already.
+
+    `dead_lettered` are leases that ended with the last attempt, `dead_expired` dead letters past
+    their retention, `queues_freed` names that held nothing for 15 minutes.
+    """
 
     promoted: int = 0
     redelivered: int = 0
@@ -135,12 +147,17 @@ class Swept:
     dedup_expired: int = 0
     dead_expired: int = 0
     waits_ended: int = 0
+    closings_ended: int = 0
+    audit_expired: int = 0
+    queues_freed: int = 0
     has_more: bool = False
 
 
 @define
 class Moved:
-    """How many of the named jobs an operator's action moved, which, and how many were no longer there."""
+    """How many of the named jobs an operator's action moved, which, and how many were no longer
+    there.
+    """
 
     job_ids: list[bytes]
     missing: int
@@ -168,6 +185,20 @@ class Appended:
 
 
 Outcome = (
-    Enqueued | AtomicRefused | Leased | Parked | Acked | NotFound | AttemptMismatch | Nacked | Extended
-    | GivenBack | Drained | Swept | Moved | Purged | Done | Appended
+    Enqueued
+    | AtomicRefused
+    | Leased
+    | Parked
+    | Acked
+    | NotFound
+    | AttemptMismatch
+    | Nacked
+    | Extended
+    | GivenBack
+    | Drained
+    | Swept
+    | Moved
+    | Purged
+    | Done
+    | Appended
 )

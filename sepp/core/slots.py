@@ -1,9 +1,10 @@
-"""What core needs of the slot table: which columns an entry has, and the way to new and known slots.
+"""What core needs of the slot table: which columns an entry has, and the way to new and known
+slots.
 
-Every entry of the store (job, reason, dedup record, queue name, closing tombstone, audit row) lives in
-one slot, an integer. Its mutable facts are columns, one `array` a field; its body stays on disk. The
-store owns the table; core reads and writes the columns through `SlotTable`, so core's tests run on
-plain arrays (`tests/fakes.py`).
+Every entry of the store (job, reason, dedup record, queue name, closing tombstone, audit row) lives
+in one slot, an integer. Its mutable facts are columns, one `array` a field; its body stays on disk.
+The store owns the table; core reads and writes the columns through `SlotTable`, so core's tests run
+on plain arrays (`tests/fakes/slots.py`).
 
 Table numbers, field order and state numbers are on disk: never reuse or reorder them.
 """
@@ -29,6 +30,8 @@ LIVE: Final = 5
 
 # Bits of the `flags` field.
 HAS_REASON: Final = 1  # a row of REASONS exists under this job's id
+REASON_IS_FINAL: Final = 2  # that row says why the job is dead, not why an earlier attempt failed
+WAS_REQUEUED: Final = 4  # the schedule it was enqueued with is over and no longer shown
 
 # Name and `array` typecode of each head field, in the order they are packed on disk.
 FIELDS: Final[tuple[tuple[str, str], ...]] = (
@@ -61,14 +64,16 @@ class SlotTable(Protocol):
     at_ms: "array[int]"
     order: "array[int]"
     enqueued_ms: "array[int]"
-    body_length: "array[int]"  # bytes; written by the store, core only reads it
+    body_length: "array[int]"  # bytes; core sets it with each put, the store when it opens
 
     def allocate(self, table: int, key: bytes) -> int:
         """Return a free slot that now answers to `key`; its fields are all 0."""
         ...
 
     def find(self, table: int, key: bytes) -> int:
-        """Return the slot of a live entry, or -1. Never blocks: what is not in RAM was located before."""
+        """Return the slot of a live entry, or -1. Never blocks: what is not in RAM was located
+        before.
+        """
         ...
 
     def key(self, slot: int) -> bytes:

@@ -1,0 +1,93 @@
+"""Getting built frames onto the disk, in order, for whoever needs them there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from segstore.bodies import BodyCache
+from segstore.options import Counters, Position
+from segstore.workers import Lane, RunInWorker
+from segstore.writer import BuiltFrame, LogWriter
+
+
+@dataclass(slots=True, eq=False)
+class Flusher:
+    """Writes everything that was built up to a frame; callers take turns.
+
+    Attributes:
+        position: Behind the last frame on disk.
+        spare_made: While a spare is being made, set when that is over; else None.
+    """
+
+    writer: LogWriter
+    cache: BodyCache
+    counters: Counters
+    run_in_worker: RunInWorker
+    position: Position
+    spare_made: trio.Event | None = None
+    _turn: trio.Lock = field(default_factory=trio.Lock)
+
+    async def flush(self, frame: BuiltFrame, *, is_durable: bool = False) -> None:
+        """Return when `frame` and all before it are on disk.
+
+        Args:
+            is_durable: As in `LogWriter.write`.
+
+        Raises:
+            StoreFailed: a write or sync failed, now or before.
+        """
+        async with self._turn:
+            self.check()
+            if not frame.is_written:
+                frames = self._up_to(frame)
+                await self._wait_for_files(frames)
+                await self._write(frames, is_durable=is_durable)
+            elif is_durable and frame.segment.synced < frame.end:
+                await self.guarded(lambda: self.writer.sync(frame.segment), Lane.COMMIT)
+
+    def check(self) -> None:
+        """Raise StoreFailed if the store has failed."""
+        if self.writer.failure is not None:
+            raise self.writer.failure
+
+    async def guarded(self, function: Callable[[], None], lane: Lane) -> None:
+        """Run a call of which any error is the end of the store."""
+        try:
+            await self.run_in_worker(function, lane)
+        except OSError as problem:
+            raise self.writer.fail(problem, "nothing is acknowledged any more") from problem
+
+    def _up_to(self, frame: BuiltFrame) -> list[BuiltFrame]:
+        """Return the unwritten frames up to `frame`, oldest first."""
+        frames = []
+        for each in self.writer.unwritten:
+            frames.append(each)
+            if each is frame:
+                break
+        return frames
+
+    async def _wait_for_files(self, frames: list[BuiltFrame]) -> None:
+        """Wait while the file of the newest segment is being made ahead by someone else."""
+        if frames[-1].segment.writing_file() is None and self.spare_made is not None:
+            await self.spare_made.wait()
+            self.check()
+
+    async def _write(self, frames: list[BuiltFrame], *, is_durable: bool) -> None:
+        writer, counters = self.writer, self.counters
+        await self.run_in_worker(lambda: writer.write(frames, is_durable=is_durable), Lane.COMMIT)
+        for frame in frames:
+            assert writer.unwritten.popleft() is frame
+            frame.is_written = True
+            counters.written_bytes += len(frame.data)
+            if frame.bodies is not None:
+                self.cache.commit(frame.bodies)
+                frame.bodies = None
+            if frame.record_count:
+                counters.batches += 1
+                counters.records += frame.record_count
+            frame.data = b""
+        last = frames[-1]
+        self.position = Position(
+            self.position.store_uuid, last.epoch, last.last_lsn, last.log_clock_ms
+        )

@@ -1,0 +1,191 @@
+"""What a store does beside its commits: a spare ahead, dropping dead segments, background syncs.
+
+Nothing here changes what a reader sees, and nothing here uses an LSN. One call of `maintain` does
+what is due; the caller says when to call again. Waits happen in the maintenance lane, except that
+local records take their turn with the commits.
+"""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from segstore.compaction import Usage
+from segstore.events import log
+from segstore.flusher import Flusher
+from segstore.local import SegmentDrop
+from segstore.options import Options, Room
+from segstore.segment import Segment, Spare, SyncFailed, make_file, sync_names
+from segstore.workers import Lane
+from segstore.writer import LogWriter
+
+# Free space, in segments, below which new bodies are refused, and from which they are taken again.
+LOW_SEGMENTS: Final = 2
+ENOUGH_SEGMENTS: Final = 3
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PAUSE_MS: Final = 1000  # nothing is due before
+_DROP_ROUNDS: Final = 8  # in one call of `maintain`
+
+
+@dataclass(slots=True, eq=False)
+class Maintenance:
+    """See the module.
+
+    Attributes:
+        room: As last judged; `Store.room` looks closer when it is not OK.
+        is_spare_refused: Whether the disk had no room for the last attempt at a spare.
+    """
+
+    writer: LogWriter
+    flusher: Flusher
+    usage: Usage
+    options: Options
+    clock_ms: Callable[[], int]
+    room: Room = Room.OK
+    is_spare_refused: bool = False
+    _record_count: int = -1  # committed when last looked at
+    _quiet_since_ms: int = 0
+    _synced_at_ms: int = 0
+    _is_running: bool = False
+
+    async def maintain(self) -> int:
+        """Do what is due; return after how many ms to call again at the latest."""
+        assert not self._is_running, "one call of maintain at a time"
+        self._is_running = True
+        try:
+            self.flusher.check()
+            free = await self._look_at_room()
+            if self.writer.active is None:
+                return _PAUSE_MS
+            if free >= self.options.segment_bytes:
+                await self._make_spare()
+            for _ in range(_DROP_ROUNDS):
+                if not await self._drop_dead():
+                    break
+            return await self._settle(self.clock_ms())
+        finally:
+            self._is_running = False
+
+    async def _look_at_room(self) -> int:
+        """Judge the free space; return it in bytes."""
+        writer = self.writer
+        free = await self.flusher.run_in_worker(
+            lambda: writer.vfs.free_bytes(writer.directory), Lane.MAINTENANCE
+        )
+        self.judge_room(free)
+        return free
+
+    def judge_room(self, free: int) -> None:
+        """Set `room` from the free bytes, with hysteresis."""
+        writer, segment_bytes = self.writer, self.options.segment_bytes
+        before = self.room
+        if free < LOW_SEGMENTS * segment_bytes:
+            self.room = Room.ACKS_ONLY
+        elif free >= ENOUGH_SEGMENTS * segment_bytes and not self.is_spare_refused:
+            self.room = Room.OK
+        if self.room is not before:
+            log.warning(
+                "room on disk changed", path=writer.directory, free=free, room=self.room.value
+            )
+
+    def room_now(self) -> Room:
+        """Return `room`, or NONE when the last segment that can be written to is nearly full."""
+        if self.writer.failure is not None:
+            return Room.NONE
+        if self.room is Room.OK:
+            return Room.OK
+        active, spare = self.writer.active, self.writer.spare
+        if active is None or (spare is not None and spare.file is not None):
+            return self.room
+        return Room.NONE if active.end >= self.options.seal_bytes else self.room
+
+    async def _make_spare(self) -> None:
+        """Make the next segment ahead; a full disk is no failure, it only leaves less room."""
+        writer, flusher = self.writer, self.flusher
+        if writer.spare is not None and writer.spare.file is not None:
+            return
+        spare = writer.spare or writer.plan_spare()
+        flusher.spare_made = trio.Event()
+        try:
+            await flusher.run_in_worker(lambda: self._make(spare), Lane.MAINTENANCE)
+        except SyncFailed as problem:
+            raise writer.fail(problem, "making a segment ahead") from problem
+        except OSError as problem:
+            if problem.errno not in _NO_SPACE:
+                raise writer.fail(problem, "making a segment ahead") from problem
+            if not self.is_spare_refused:
+                log.warning("no room to make a segment ahead", path=spare.path)
+            self.is_spare_refused = True
+            self.room = Room.ACKS_ONLY
+        else:
+            self.is_spare_refused = False
+        finally:
+            flusher.spare_made.set()
+            flusher.spare_made = None
+
+    def _make(self, spare: Spare) -> None:
+        writer, options = self.writer, self.options
+        spare.file = make_file(
+            writer.vfs,
+            writer.directory,
+            spare.path,
+            spare.encoded,
+            prealloc=options.prealloc,
+            segment_bytes=options.segment_bytes,
+        )
+        self.flusher.counters.spares_made += 1
+
+    async def _drop_dead(self) -> bool:
+        """Drop the segments in which nothing counts any more; return whether there were any.
+
+        When they are gone the deletes at home there count no more, so others may follow.
+        """
+        writer, flusher = self.writer, self.flusher
+        assert writer.active is not None
+        sealed = [each for each in writer.segments if each != writer.active.id]
+        dead = [writer.segments[each] for each in self.usage.droppable(sealed)]
+        if not dead:
+            return False
+        frame = writer.local_frame(*(SegmentDrop(segment.id) for segment in dead))
+        await flusher.flush(frame, is_durable=True)
+        await flusher.guarded(lambda: self._remove(dead), Lane.MAINTENANCE)
+        for segment in dead:
+            del writer.segments[segment.id]
+            self.usage.drop(segment.id)
+            segment.is_dropped = True
+            if not segment.reader_count:
+                segment.close()
+            flusher.counters.drops += 1
+        return True
+
+    def _remove(self, segments: list[Segment]) -> None:
+        """Take the files away; the names are durably gone on return, before any later drop."""
+        vfs, directory = self.writer.vfs, self.writer.directory
+        for segment in segments:
+            if vfs.exists(segment.path):
+                vfs.unlink(segment.path)
+        sync_names(vfs, directory)
+
+    async def _settle(self, now_ms: int) -> int:
+        """Sync in the background in `buffer` mode; after a pause note how far that got."""
+        writer, flusher, options = self.writer, self.flusher, self.options
+        active = writer.active
+        assert active is not None
+        if options.persist == "buffer":
+            waited_ms = now_ms - self._synced_at_ms
+            if active.synced < active.written and not 0 <= waited_ms < options.buffer_sync_ms:
+                await flusher.guarded(lambda: writer.sync(active), Lane.MAINTENANCE)
+                self._synced_at_ms = now_ms
+        if flusher.counters.records != self._record_count:
+            self._record_count = flusher.counters.records
+            self._quiet_since_ms = now_ms
+        if writer.is_last_idle:
+            return min(_PAUSE_MS, options.buffer_sync_ms)
+        quiet_ms = now_ms - self._quiet_since_ms
+        if 0 <= quiet_ms < options.idle_sync_ms or writer.unwritten or active.synced < active.end:
+            return options.idle_sync_ms
+        await flusher.flush(writer.local_frame(), is_durable=options.persist != "buffer")
+        return min(_PAUSE_MS, options.buffer_sync_ms)

@@ -1,0 +1,188 @@
+"""The slot table: everything about live entries that stays in RAM, in columns.
+
+An entry lives in one slot, an integer below `count`. Its key, its place on disk and its head are
+elements of flat arrays; no object exists per entry. A head field is an attribute of its own name.
+
+Rules:
+- A slot whose `lsn` is 0 was allocated but is in no batch yet.
+- `head_segment` is 0 while the newest head lies in the PUT itself, else it is the segment of the
+  newest STATE.
+- A free slot is zero in every head field, in `lsn`, `body_length` and `head_segment`.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from sys import byteorder
+from typing import TYPE_CHECKING, Any, Final
+
+from segstore.layout import KEY_BYTES, HeadLayout
+
+ABSENT: Final = -1
+UNKNOWN: Final = -2
+
+_GROWTH_SLOTS: Final = 4096
+
+
+class Directory:
+    """From table and key to slot. A dict a table, until the hash index file takes its place."""
+
+    __slots__ = ("tables",)
+
+    def __init__(self) -> None:
+        self.tables: list[dict[bytes, int]] = [{} for _ in range(256)]
+
+    def find(self, table: int, key: bytes) -> int:
+        """Return the slot of `key`, or ABSENT."""
+        return self.tables[table].get(key, ABSENT)
+
+
+class Slots:
+    """The columns; satisfies the slot tables of users structurally.
+
+    Args:
+        layout: Says which head fields there are.
+    """
+
+    def __init__(self, layout: HeadLayout) -> None:
+        self._layout = layout
+        self.heads: list[array[int]] = [array(typecode) for _, typecode in layout.fields]
+        self.keys = bytearray()
+        self.tables = array("B")
+        self.segment = array("I")  # of the body
+        self.offset8 = array("I")  # of the body, in units of 8 bytes
+        self.body_length = array("I")
+        self.body_crc = array("I")
+        self.lsn = array("Q")  # of the last change
+        self.head_segment = array("I")
+        self.directory = Directory()
+        self._free: list[int] = []
+        self._unused = 0  # slots from here to `count` were never used
+        self._count = 0
+        for (name, _), column in zip(layout.fields, self.heads, strict=True):
+            if hasattr(self, name):
+                raise ValueError(f"a field must not be called {name!r}")
+            setattr(self, name, column)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> "array[int]":
+            """A head field."""
+            ...
+
+    def __len__(self) -> int:
+        """Return how many slots are taken."""
+        return self._unused - len(self._free)
+
+    def allocate(self, table: int, key: bytes) -> int:
+        """Return a free slot that now answers to `key`; its fields are all 0."""
+        assert len(key) == KEY_BYTES
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = self._unused
+            if slot == self._count:
+                self._grow(_GROWTH_SLOTS)
+            self._unused = slot + 1
+        self.keys[slot << 4 : (slot << 4) + 16] = key
+        self.tables[slot] = table
+        self.directory.tables[table][key] = slot
+        return slot
+
+    def allocate_run(self, table: int, keys: Sequence[bytes]) -> int:
+        """Return the first of as many neighbouring slots as there are keys, all of them new."""
+        first, count = self._unused, len(keys)
+        if first + count > self._count:
+            self._grow(max(count, _GROWTH_SLOTS))
+        self._unused += count
+        self.keys[first << 4 : (first + count) << 4] = b"".join(keys)
+        self.tables[first : first + count] = array("B", [table]) * count
+        self.directory.tables[table].update(zip(keys, range(first, first + count), strict=True))
+        return first
+
+    def find(self, table: int, key: bytes) -> int:
+        """Return the slot of a live entry, or -1."""
+        return self.directory.tables[table].get(key, ABSENT)
+
+    def key(self, slot: int) -> bytes:
+        """Return the 16-byte key of `slot`."""
+        return bytes(self.keys[slot << 4 : (slot << 4) + 16])
+
+    def table(self, slot: int) -> int:
+        """Return the table number of `slot`."""
+        return self.tables[slot]
+
+    def free(self, slots: Sequence[int]) -> None:
+        """Give slots back; their keys lead nowhere, or where they were given to meanwhile.
+
+        Head fields, `lsn`, `body_length` and `head_segment` are 0 on return.
+        """
+        keys, tables, key_tables = self.keys, self.tables, self.directory.tables
+        for slot in slots:
+            key = bytes(keys[slot << 4 : (slot << 4) + 16])
+            known = key_tables[tables[slot]]
+            if known.get(key) == slot:
+                del known[key]
+        for column in (*self.heads, self.lsn, self.body_length, self.head_segment):
+            for slot in slots:
+                column[slot] = 0
+        self._free.extend(slots)
+
+    def release(self, slot: int) -> None:
+        """Free one slot during a replay; its key was removed, `settle_free` clears the rest."""
+        self.lsn[slot] = 0
+        self._free.append(slot)
+
+    def settle_free(self) -> None:
+        """Clear what `release` left, head fields aside."""
+        for column in (self.body_length, self.head_segment):
+            for slot in self._free:
+                column[slot] = 0
+
+    def used_count(self) -> int:
+        """Return how many slots were ever used."""
+        return self._unused
+
+    def free_slots(self) -> Sequence[int]:
+        """Return the slots that were used and are free now."""
+        return self._free
+
+    def scan(self) -> Iterator[int]:
+        """Yield the slots of all entries that are in a batch, in no order to rely on."""
+        return (slot for slot, lsn in enumerate(self.lsn) if lsn)
+
+    def load_heads(self, rows: bytearray) -> None:
+        """Set the head columns from packed heads, one for each slot ever used.
+
+        Args:
+            rows: Heads as they lie in records, by slot.
+        """
+        stride = self._layout.head_bytes
+        assert len(rows) == stride * self._unused
+        view = memoryview(rows)
+        for index, offset in enumerate(self._layout.offsets):
+            typecode: Any = self._layout.fields[index][1]
+            size = self._layout.item_bytes(index)
+            values = array(
+                typecode, view.cast(typecode)[offset // size :: stride // size].tobytes()
+            )
+            if byteorder == "big":  # the disk is little-endian
+                values.byteswap()
+            self.heads[index][: self._unused] = values
+
+    def _columns(self) -> "list[array[int]]":
+        return [
+            *self.heads,
+            self.tables,
+            self.segment,
+            self.offset8,
+            self.body_length,
+            self.body_crc,
+            self.lsn,
+            self.head_segment,
+        ]
+
+    def _grow(self, count: int) -> None:
+        self._count += count
+        self.keys.extend(bytes(KEY_BYTES * count))
+        for column in self._columns():
+            column.frombytes(bytes(column.itemsize * count))

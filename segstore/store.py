@@ -1,0 +1,385 @@
+"""A store: a directory of segments, opened by one writer.
+
+The order of use: `open`, `become_writer`, then `build` and `commit` batch by batch, reads at any
+time, `maintain` again and again from a task of the caller, `close`. What the methods promise is the
+same on any disk behind `VFS`; the bytes are in FORMAT.md.
+
+The store has no clock and no task. Methods without `await` never block; the others hand the
+blocking part to `run_in_worker`.
+"""
+
+import secrets
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from segstore.batch import EPOCH
+from segstore.bodies import BodyCache, BodyReader
+from segstore.builder import Builder
+from segstore.compaction import Usage
+from segstore.directory import OpenDirectory, open_directory
+from segstore.errors import BodyDamaged, StoreError
+from segstore.events import log
+from segstore.flusher import Flusher
+from segstore.layout import HeadLayout
+from segstore.local import Note
+from segstore.maintenance import Maintenance
+from segstore.options import Counters, Options, Position, Room, StoreStatistics
+from segstore.recovery import Progress, Recovered, Recovery
+from segstore.slots import UNKNOWN, Slots
+from segstore.vfs import VFS, RealVFS
+from segstore.workers import Lane, RunInWorker, TrioWorkers
+from segstore.writer import BuiltFrame, LogWriter
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records that become durable together or not at all.
+
+    Attributes:
+        first_lsn: LSN of its first record.
+        count: Records; 0: there is nothing to commit.
+        log_clock_ms: Wall clock of the batch.
+        byte_count: What it adds to the log.
+    """
+
+    first_lsn: int
+    count: int
+    log_clock_ms: int
+    byte_count: int
+    frame: BuiltFrame | None
+
+
+class Store:
+    """See the module; made by `open`.
+
+    Attributes:
+        slots: The table of live entries; a column for each field.
+    """
+
+    def __init__(
+        self,
+        directory: OpenDirectory,
+        layout: HeadLayout,
+        options: Options,
+        vfs: VFS,
+        recovered: Recovered,
+        run_in_worker: RunInWorker,
+        *,
+        clock_ms: Callable[[], int],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self.slots: Slots = recovered.slots
+        self._directory = directory
+        self._layout = layout
+        self._clock_ms = clock_ms
+        self._entropy = entropy
+        self._segments = {segment.id: segment for segment in recovered.segments}
+        self._counters = Counters(
+            recovered_records=recovered.record_count,
+            cut_bytes=recovered.cut_bytes,
+            bodies_damaged=len(recovered.damaged_bodies),
+        )
+        state = recovered.state
+        uuid = directory.marker.store_uuid
+        self._writer = LogWriter(
+            vfs,
+            directory.path,
+            uuid,
+            layout,
+            options,
+            state,
+            self._segments,
+            recovered.next_segment,
+            clock_ms=clock_ms,
+            entropy=entropy,
+            counters=self._counters,
+        )
+        self._writer.victim = recovered.victim
+        self._usage = Usage(layout.record_bytes)
+        self._usage.recount(self.slots, recovered.needed, self._segments)
+        self._usage.victim = recovered.victim
+        self._cache = BodyCache(options.cache_bytes)
+        self._reader = BodyReader(
+            vfs, self.slots, self._segments, self._cache, self._counters, run_in_worker
+        )
+        self._builder = Builder(self.slots, self._usage, layout)
+        position = Position(uuid, state.epoch, state.last_lsn, state.log_clock_ms)
+        self._flusher = Flusher(self._writer, self._cache, self._counters, run_in_worker, position)
+        self._maintenance = Maintenance(self._writer, self._flusher, self._usage, options, clock_ms)
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        path: str,
+        *,
+        fields: Sequence[tuple[str, str]],
+        options: Options | None = None,
+        vfs: VFS | None = None,
+        clock_ms: Callable[[], int],
+        on_progress: Progress | None = None,
+        run_in_worker: RunInWorker | None = None,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> "Store":
+        """Open the store in `path`, or make a new one there; return when the local truth is known.
+
+        Changes nothing but a torn tail, which is kept in quarantine/, and removes files that are no
+        part of the log any more. Both are durable on return.
+
+        Args:
+            path: Directory; made if missing.
+            fields: Name and `array` typecode of each head field; the same for the life of a store.
+            clock_ms: Wall clock.
+            on_progress: Told bytes replayed and bytes in all, on the worker thread.
+            run_in_worker: Where blocking calls run; by default Trio's threads.
+            entropy: Random bytes for ids and salts.
+
+        Raises:
+            StoreLocked, FormatRefused, StoreDamaged: see there; nothing was changed.
+            OSError: the directory cannot be read or written.
+        """
+        layout = HeadLayout(fields)
+        chosen = options or Options()
+        disk: VFS = vfs or RealVFS()
+        run = run_in_worker or TrioWorkers()
+
+        def recover() -> tuple[OpenDirectory, Recovered, int]:
+            directory = open_directory(disk, path, clock_ms=clock_ms, entropy=entropy)
+            try:
+                recovery = Recovery(
+                    disk,
+                    directory,
+                    layout,
+                    salvage_command=chosen.salvage_command,
+                    on_progress=on_progress,
+                )
+                return directory, recovery.run(), disk.free_bytes(path)
+            except BaseException:
+                directory.lock.close()
+                raise
+
+        directory, recovered, free = await run(recover, Lane.MAINTENANCE)
+        store = cls(
+            directory,
+            layout,
+            chosen,
+            disk,
+            recovered,
+            run,
+            clock_ms=clock_ms,
+            entropy=entropy,
+        )
+        store._maintenance.judge_room(free)
+        return store
+
+    # Writing.
+
+    def position(self) -> Position:
+        """Return where the committed log stands."""
+        return self._flusher.position
+
+    async def become_writer(self) -> int:
+        """Begin a new epoch in a segment of its own; return its number.
+
+        On return the epoch is as durable as the persist mode says, and earlier writers are refused.
+        """
+        self._check()
+        if self._writer.active is not None:
+            raise StoreError("this store is the writer already")
+        writer = self._writer
+        writer.epoch += 1
+        place = writer.reserve(1, 0)
+        self._usage.add_segment(place.segment)
+        record = self._layout.headless_record.pack(EPOCH, 0, 0, 0, 0, self._entropy(16))
+        frame = writer.fill(
+            place, records=record, hints=(0,), homes=(0,), clock_ms=self._clock_ms()
+        )
+        await self._flusher.flush(frame)
+        return writer.epoch
+
+    def build(
+        self,
+        puts: Mapping[int, bytes],
+        states: Iterable[int],
+        deletes: Iterable[int],
+        *,
+        clock_ms: int,
+    ) -> Batch:
+        """Make the next batch from the keys and heads of the named slots as they are now.
+
+        One record a slot: a delete wins over a put, a put over a state. A slot that was in no batch
+        before and is deleted here leaves nothing. A new slot named only in `states` is put with an
+        empty body. Deleted slots are free for later batches; their columns are zero on return.
+
+        Batches must be committed in the order they were built. What was built and never committed
+        is written along with a later one, or by `close`.
+
+        Args:
+            puts: Slots with new bodies.
+            states: Slots whose heads changed.
+            deletes: Slots of entries that ended.
+            clock_ms: Wall clock; the log clock never runs back for it.
+        """
+        self._check()
+        writer = self._writer
+        assert writer.active is not None, "only a writer builds"
+        first_lsn = writer.last_lsn + 1
+        gone = list(deletes)
+        frame = self._builder.build(writer, puts, states, gone, clock_ms)
+        if gone:
+            self._cache.forget(gone)
+        if frame is None:
+            return Batch(first_lsn, 0, clock_ms, 0, None)
+        assert frame.bodies is not None
+        self._cache.add_pending(frame.bodies)
+        return Batch(
+            first_lsn, frame.record_count, frame.log_clock_ms, frame.end - frame.offset, frame
+        )
+
+    async def commit(self, batch: Batch) -> None:
+        """Return when the batch, and each built before it, survives what the persist mode promises.
+
+        Raises:
+            StoreFailed: it may or may not be stored; final.
+        """
+        if batch.frame is None:
+            self._check()
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._flusher.flush(batch.frame)
+
+    # Reading.
+
+    def locate_nowait(self, table: int, key: bytes) -> int:
+        """Return the slot of an entry, ABSENT (-1), or UNKNOWN (-2: `locate` it first)."""
+        return self.slots.find(table, key)
+
+    async def locate(self, keys: Sequence[tuple[int, bytes]]) -> None:
+        """Make sure that `find` and `locate_nowait` answer for these tables and keys."""
+        self._check()
+        await trio.lowlevel.checkpoint()
+        assert all(self.slots.find(table, key) != UNKNOWN for table, key in keys)
+
+    def scan(self) -> Iterator[int]:
+        """Yield the slot of each live entry that is in a batch, in no order to rely on."""
+        return self.slots.scan()
+
+    def read_bodies_nowait(self, slots: Sequence[int]) -> list[bytes | None]:
+        """Return bodies from RAM or page cache.
+
+        None: `read_bodies` has to wait for it, or to tell that it is damaged.
+
+        Args:
+            slots: Each must be in a batch that was built.
+        """
+        self._check()
+        return self._reader.read_nowait(slots)
+
+    def read_bodies(self, slots: Sequence[int]) -> Coroutine[Any, Any, list[bytes | BodyDamaged]]:
+        """Return, when awaited, bodies, or in place of one what is wrong with it.
+
+        Which bodies are meant is settled at the call, not when it is awaited: the slots may be
+        reused from then on.
+
+        Args:
+            slots: Each must be in a batch that was built.
+        """
+        self._check()
+        return self._reader.read(slots)
+
+    # The rest.
+
+    def room(self) -> Room:
+        """Return what the disk has room for, as `maintain` found it; NONE once it has failed."""
+        return self._maintenance.room_now()
+
+    async def maintain(self) -> int:
+        """Make segments ahead, drop dead ones, sync in the background: what is due.
+
+        Call it again and again from one task of yours, after at most as many ms as it returns.
+        It uses no LSN and changes nothing that `scan` and `read_bodies` show.
+
+        Raises:
+            StoreFailed: final.
+        """
+        self._check()
+        return await self._maintenance.maintain()
+
+    def stats(self) -> StoreStatistics:
+        """Return counts; never a scan."""
+        counters = self._counters
+        return StoreStatistics(
+            entry_count=len(self.slots),
+            segment_count=len(self._segments),
+            log_bytes=sum(segment.end for segment in self._segments.values()),
+            live_bytes=sum(self._usage.live_bytes.values()),
+            needed_count=sum(map(self._usage.needed_count, self._segments)),
+            batch_count=counters.batches,
+            record_count=counters.records,
+            written_bytes=counters.written_bytes,
+            sync_count=counters.syncs,
+            roll_count=counters.rolls,
+            drop_count=counters.drops,
+            spare_made_count=counters.spares_made,
+            cache_entry_count=len(self._cache),
+            cache_bytes=self._cache.byte_count,
+            body_hit_count=counters.body_hits,
+            body_read_count=counters.body_reads,
+            body_damaged_count=counters.bodies_damaged,
+            recovered_record_count=counters.recovered_records,
+            cut_bytes=counters.cut_bytes,
+            room=self.room(),
+            is_failed=self._writer.failure is not None,
+        )
+
+    async def close(self) -> None:
+        """Write what was built, note the clean end, and unlock the directory. Twice is harmless.
+
+        On return everything is durable in every persist mode. A store that failed, or never became
+        the writer, is only unlocked.
+
+        Raises:
+            StoreFailed: writing failed now; the directory is unlocked all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._writer.active is not None and self._writer.failure is None:
+                with trio.CancelScope(shield=True):  # bounded by the disk: two syncs
+                    await self._end_log()
+        finally:
+            self._is_closed = True
+            self._close_files()
+
+    def _close_files(self) -> None:
+        """Close everything; what was durable stays so even if the system complains here."""
+        spare = self._writer.spare
+        files = [segment.file for segment in self._segments.values()]
+        files += [spare.file if spare is not None else None, self._directory.lock]
+        for file in files:
+            if file is None:
+                continue
+            try:
+                file.close()
+            except OSError as problem:
+                log.warning("closing a file failed", path=file.path, error=problem)
+
+    async def _end_log(self) -> None:
+        """Sync, NOTE, sync: then the note's synced_off vouches for all before it."""
+        writer, flusher = self._writer, self._flusher
+        if writer.unwritten:
+            await flusher.flush(writer.unwritten[-1], is_durable=True)
+        active = writer.active
+        assert active is not None
+        if active.synced < active.written:
+            await flusher.guarded(lambda: writer.sync(active), Lane.COMMIT)
+        await flusher.flush(writer.local_frame(Note(writer.last_lsn)), is_durable=True)
+
+    def _check(self) -> None:
+        if self._writer.failure is not None:
+            raise self._writer.failure
+        if self._is_closed:
+            raise StoreError("the store is closed")

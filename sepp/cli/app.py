@@ -1,0 +1,75 @@
+"""The command `sepp-trio`: its verbs, and how anything that goes wrong becomes one line and a code.
+
+A verb is a function that returns its exit code. It raises ConfigError or StartError for what an
+operator can mend; both are shown without a traceback.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Final
+
+from cyclopts import App, CycloptsError
+
+from sepp import __version__, exits
+from sepp.cli.config import config
+from sepp.cli.serve import serve
+from sepp.config.errors import ConfigError
+
+PROGRAM: Final = "sepp-trio"
+
+
+def version_text() -> str:
+    """Return what --version prints: package, format of the store, protocol."""
+    from segstore.layout import FORMAT_VERSION  # other verbs need no engine
+
+    return f"{PROGRAM} {__version__} (store format {FORMAT_VERSION}, protocol sepp.v1)"
+
+
+app: Final = App(
+    name=PROGRAM,
+    help="A durable job queue server that speaks sepp.v1. Exit codes: 0 done, 1 could not start or "
+    "act, 2 usage, 3 a check found damage, 74 storage failure.",
+    version=version_text,
+)
+app.command(serve)
+app.command(config)
+
+
+def run(tokens: Sequence[str]) -> int:
+    """Run one command line (without the program's name) and return its exit code."""
+    try:
+        command, bound, _ = app.parse_args(tokens, print_error=False, exit_on_error=False)
+    except CycloptsError as fault:
+        return _fail(f"{_one_line(str(fault))} See {PROGRAM} --help.", exits.USAGE)
+    try:
+        code = command(*bound.args, **bound.kwargs)
+        sys.stdout.flush()
+    except (ConfigError, exits.StartError) as fault:
+        return _fail(str(fault), exits.FAILED)
+    except BrokenPipeError:
+        # The reader of our output is gone; the interpreter must not stumble over it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.FAILED
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    return code if isinstance(code, int) else exits.OK
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # TOML is UTF-8 whatever the locale, and no odd name may end us with a traceback.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"{PROGRAM}: {text}", file=sys.stderr)
+    return code
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

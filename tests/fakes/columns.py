@@ -1,0 +1,131 @@
+"""The part of a slot table that the hash index reads, with a plain dict as the truth beside it."""
+
+from array import array
+from random import Random
+
+from segstore.hash_index import UNKNOWN, HashIndex
+from segstore.vfs import VFS
+from tests.fakes.simvfs import SimVFS
+
+UUID = b"u" * 16
+SEED = bytes(range(32))
+
+
+class FakeColumns:
+    """Keys and tables of slots; free slots are reused, newest first."""
+
+    def __init__(self) -> None:
+        self.keys = bytearray()
+        self.tables = array("B")
+        self.truth: dict[tuple[int, bytes], int] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    def allocate(self, table: int, key: bytes) -> int:
+        """Give a key a slot."""
+        if not self._free:
+            first = len(self.tables)
+            self.keys.extend(bytes(16 * 64))
+            self.tables.extend(bytes(64))
+            self._free.extend(range(first + 63, first - 1, -1))
+        slot = self._free.pop()
+        self.keys[16 * slot : 16 * slot + 16] = key
+        self.tables[slot] = table
+        self.truth[table, key] = slot
+        return slot
+
+    def free(self, table: int, key: bytes) -> int:
+        """Take the slot of a key away."""
+        slot = self.truth.pop((table, key))
+        self.keys[16 * slot : 16 * slot + 16] = bytes(16)
+        self.tables[slot] = 0
+        self._free.append(slot)
+        return slot
+
+
+class IndexRig:
+    """A hash index over fake columns, changed together."""
+
+    def __init__(
+        self,
+        vfs: VFS | None = None,
+        columns: FakeColumns | None = None,
+        *,
+        recent_max: int = 64,
+        uuid: bytes = UUID,
+        run_in_worker=None,
+        pause=None,
+    ) -> None:
+        self.vfs = SimVFS() if vfs is None else vfs
+        self.columns = FakeColumns() if columns is None else columns
+        self.warnings: list[str] = []
+        self.pause_count = 0
+        self._pause = pause
+        self.index = HashIndex(
+            self.columns,
+            vfs=self.vfs,
+            directory="/store",
+            new_seed=lambda: SEED,
+            run_in_worker=run_in_worker or self._run_here,
+            pause=self._count_pause,
+            warn=self.warnings.append,
+            recent_max=recent_max,
+        )
+        self.index.open(uuid)
+
+    async def _run_here(self, function, *arguments):
+        return function(*arguments)
+
+    async def _count_pause(self) -> None:
+        self.pause_count += 1
+        if self._pause is not None:
+            await self._pause()
+
+    def put(self, table: int, key: bytes) -> None:
+        """Add an entry."""
+        self.index.put(table, key, self.columns.allocate(table, key))
+
+    def remove(self, table: int, key: bytes) -> None:
+        """Take an entry away."""
+        self.index.remove(table, key, self.columns.truth[table, key])
+        self.columns.free(table, key)
+
+    async def settle(self) -> None:
+        """Do all maintenance there is."""
+        while self.index.has_work():
+            await self.index.maintain()
+
+    async def fill(self, count: int, random: Random, table: int = 1) -> list[bytes]:
+        """Add entries, with maintenance now and then; return their keys."""
+        keys = [random.randbytes(16) for _ in range(count)]
+        for number, key in enumerate(keys):
+            self.put(table, key)
+            if number % 512 == 511:
+                await self.settle()
+        await self.settle()
+        return keys
+
+    async def check(
+        self, random: Random, absent_count: int = 200, *, count: int | None = None
+    ) -> None:
+        """All entries (or `count` of them) are found, others are not."""
+        truth = self.columns.truth
+        known = list(truth) if count is None else random.sample(list(truth), count)
+        absent = [(random.randrange(1, 4), random.randbytes(16)) for _ in range(absent_count)]
+        wanted = [*known, *absent]
+        for start in range(0, len(wanted), 1000):
+            await self.index.locate(wanted[start : start + 1000])
+            for table, key in wanted[start : start + 1000]:
+                expected = truth.get((table, key), -1)
+                found = self.index.find(table, key)
+                while found == UNKNOWN:  # the page turned out to be damaged
+                    await self.index.locate([(table, key)])
+                    found = self.index.find(table, key)
+                assert found == expected
+                assert self.index.find_blocking(table, key) == expected
+
+    def reopen(self, vfs: VFS | None = None, **options) -> "IndexRig":
+        """Open another index over the same columns, as after a restart."""
+        return IndexRig(self.vfs if vfs is None else vfs, self.columns, **options)
