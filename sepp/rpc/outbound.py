@@ -231,6 +231,11 @@ class Outbound:
         if type(events[-1]) is http2.ConnectionClosed:
             self.end_code = events[-1].error_code
 
+    @property
+    def blocked_count(self) -> int:
+        """Answers that have begun to leave and wait for the peer's window."""
+        return len(self._blocked)
+
     def pending_bytes(self) -> int:
         """Return the bytes of answers that the socket has not taken yet."""
         return self.queued_bytes + self._session.queued_body_size() + self._transport.unsent

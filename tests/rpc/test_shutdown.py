@@ -99,6 +99,24 @@ async def test_drained_waits_for_open_calls_and_unsent_bytes():
         await peer.close()
 
 
+async def test_drained_waits_for_an_answer_whose_peer_opens_its_window_slowly():
+    async with serving() as harness:
+        peer = await RawPeer.greeted(harness.port, frames.settings(id_4=1))
+        await peer.send(request(1, SIZED, message(b"100")))
+        await peer.until_frame(frames.DATA)
+        assert harness.server.statistics().streams_open == 1
+
+        with trio.move_on_after(0.05) as scope:
+            await harness.server.drained()
+        assert scope.cancelled_caught
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(harness.server.drained)
+            await peer.send(frames.window_update(1, 1000))
+            await peer.until_answered(1)
+        assert harness.server.statistics().streams_open == 0
+        await peer.close()
+
+
 async def test_drained_returns_at_once_when_nothing_is_open():
     async with serving() as harness, calling(harness) as channel:
         await channel.unary(ECHO, b"")
