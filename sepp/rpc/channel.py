@@ -65,6 +65,7 @@ class Channel:
         self._header_sets: dict[tuple[str, float | None], grpc.Headers] = {}
         self._watched = READ
         self._ready = trio.Event()
+        self._closed = trio.Event()
         self._why_closed = ""
         self.is_closed = False
         self.is_leaving = False
@@ -152,6 +153,10 @@ class Channel:
         if type(result) is bytes:
             return result
         raise result  # type: ignore[misc]  # an RpcError, since it is no message
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended, whoever ended it."""
+        await self._closed.wait()
 
     def start(
         self,
@@ -368,6 +373,7 @@ class Channel:
         calls = list(self._calls.values())
         self._calls.clear()
         self._ready.set()
+        self._closed.set()
         for call in calls:
             self._finish(call, self._unavailable(is_unprocessed=False))
 

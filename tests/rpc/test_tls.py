@@ -8,7 +8,7 @@ import pytest
 import trio
 import trustme
 
-from sepp.rpc.channel import RpcError
+from sepp.rpc.channel import RpcError, open_channel
 from sepp.rpc.transport import tls_client_context, tls_server_context
 from tests.rpc import frames
 from tests.rpc.frames import PREFACE, RawPeer, message, request, settings
@@ -204,3 +204,19 @@ def test_a_server_context_needs_a_key_that_fits_its_certificate(certificates, tm
         tls_server_context(certificates.cert, other.key)
     with pytest.raises(OSError, match="No such file"):
         tls_server_context(tmp_path / "none.pem", certificates.key)
+
+
+async def test_a_new_certificate_serves_new_peers_and_leaves_the_old_ones(certificates, tmp_path):
+    renewed = Certificates(tmp_path)
+    async with (
+        serving(ssl_context=certificates.server()) as harness,
+        calling(harness, ssl_context=certificates.client()) as old,
+    ):
+        harness.server.use_context(renewed.server())
+
+        async with calling(harness, ssl_context=renewed.client()) as new:
+            assert await new.unary(ECHO, b"new") == b"new"
+        distrustful = open_channel("127.0.0.1", harness.port, ssl_context=certificates.client())
+        with pytest.raises(RpcError):
+            await distrustful.__aenter__()
+        assert await old.unary(ECHO, b"old") == b"old"
