@@ -6,7 +6,7 @@ Each check names what it found. A failure is a fault of this package.
 from collections.abc import Iterator
 
 from sepp.core.jobs import JobTable
-from sepp.core.queue import NEVER, SLOT_MASK, Queue
+from sepp.core.queue import NEVER, NO_KEYS, SLOT_MASK, Queue
 from sepp.core.slots import (
     ASIDE,
     DEAD,
@@ -34,6 +34,7 @@ def count_leases_without_timer(table: JobTable) -> int:
 
 def check(table: JobTable) -> None:
     """Compare orderings, counts and timers with the columns; AssertionError names a difference."""
+    assert not NO_KEYS
     for name, queue in table.queues.items():
         assert queue.name == name
         _check_queue(table, queue)

@@ -117,7 +117,7 @@ class JobTable:
                 if number not in self.by_number:
                     break
             self.number_last = number
-            queue.number = number
+            queue.assign_number(number)
             self.by_number[number] = queue
             queue.row_slot = self.slots.allocate(QUEUES, number.to_bytes(16, "big"))
             self.write_row(queue.row_slot, queue, queue.name.encode(), at_ms=0)

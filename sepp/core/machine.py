@@ -124,7 +124,7 @@ class Machine:
         Args:
             live: The slot of each live entry, of any table.
             queue_names: The rows of QUEUES, number to name.
-            now: The clocks at open; wall and steady agree.
+            now: The clocks as they are now.
 
         Raises:
             InconsistentStateError: The entries contradict each other; the server must not start.
