@@ -31,6 +31,7 @@ LAYERS = (
         "sepp.calls",
         "sepp.health",
         "sepp.metrics",
+        "sepp.server_info",
         "sepp.service",
         "sepp.sweeper",
         "sepp.tracing",
@@ -47,7 +48,15 @@ LAYERS = (
         "sepp.validate",
     ),
     ("sepp.config", "sepp.http1", "sepp.rpc"),
-    ("segstore", "sepp._generated", "sepp.core", "sepp.exits", "sepp.quoting", "sepp.wire"),
+    (
+        "segstore",
+        "sepp._generated",
+        "sepp.core",
+        "sepp.counts",
+        "sepp.exits",
+        "sepp.quoting",
+        "sepp.wire",
+    ),
     ("sepp",),
 )
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
@@ -61,6 +70,7 @@ CLOSED = {
     "sepp.rpc": ("sepp._generated.health_pb2", "sepp._generated.health_purerpc"),
     "sepp.client": ("sepp.rpc", "sepp._generated"),
     "sepp.config": ("sepp.core", "sepp.quoting"),
+    "sepp.counts": (),
     "sepp.exits": (),
     "sepp.http1": (),
     "sepp.quoting": (),
