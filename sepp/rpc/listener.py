@@ -46,14 +46,18 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """Accepts connections for a front; an `Endpoint` of its poller."""
+    """Accepts connections for a front; an `Endpoint` of its poller.
+
+    Attributes:
+        ssl_context: For the connections accepted from now on; None: plain TCP.
+    """
 
     def __init__(
         self, front: Front, listening: socket.socket, ssl_context: ssl.SSLContext | None
     ) -> None:
         self._front = front
         self._listening = listening
-        self._ssl_context = ssl_context
+        self.ssl_context = ssl_context
         # Given up for a moment when descriptors run out, so that a peer can be turned away at all.
         self._reserve = os.open(os.devnull, os.O_RDONLY)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -95,10 +99,10 @@ class Listener:
             sock.close()
             _log.debug("connection of %s closed: peer: %s", peer, error)
             return
-        if self._ssl_context is None:
+        if self.ssl_context is None:
             transport = Transport(sock)
         else:
-            transport = TlsTransport(sock, self._ssl_context, is_server=True)
+            transport = TlsTransport(sock, self.ssl_context, is_server=True)
         connection = Connection(front, transport, peer)
         front.connections[sock.fileno()] = connection
         front.poller.register(sock.fileno(), connection)

@@ -101,6 +101,12 @@ class Server(purerpc.Server):  # type: ignore[misc]  # purerpc has no types
         for connection in list(self._front.connections.values()):
             connection.close("shutdown", "the server stops")
 
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Use another context for handshakes from now on; open connections keep theirs."""
+        self._ssl_context = context
+        if self._listener is not None:
+            self._listener.ssl_context = context
+
     def flush(self) -> None:
         """Send what was answered since the last flush, once for each connection touched."""
         self._poller.flush()
