@@ -39,6 +39,7 @@ from sepp.rpc.server import Server
 from sepp.rpc.transport import tls_server_context
 from sepp.service import Phase, QueueService
 from sepp.sweeper import Sweeper
+from sepp.tracing import open_tracing
 
 log = get_logger("sepp.server")
 
@@ -91,12 +92,15 @@ class _Process:
         self.policy = QueuePolicy(loaded.config)
         self.clock = Clock()
         self.stop = trio.Event()
+        self.tracing = open_tracing(loaded.config)
+        self.tracer = None if self.tracing is None else self.tracing.tracer
         self.service = QueueService(
             self.policy,
             ApiKeys(loaded.config.auth.api_keys),
             self.clock,
             retention_ms=loaded.config.storage.dead_letter_retention_ms,
             rejected_queues_max=loaded.config.metrics.max_queues,
+            tracer=self.tracer,
         )
         self.health = Health(serving=("",), not_serving=(SERVICE_NAME,))
         self.reloader = Reloader(loaded, os.environ, self.apply)
@@ -119,6 +123,8 @@ class _Process:
             await nursery.start(self._watch_signals)
             await nursery.start(metrics.serve, self.boot, self.sources)
             nursery.start_soon(self.notifier.pat_watchdog)
+            if self.tracing is not None:
+                nursery.start_soon(self.tracing.run)
             front = self.sources.front = self._front()
             await nursery.start(self._serve_front, front)
             certificates = self._certificates(front)
@@ -222,6 +228,7 @@ class _Process:
             self.clock,
             interval_ms=storage.sweep_interval_ms,
             count_max=storage.sweep_limit,
+            tracer=self.tracer,
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._commit, front)

@@ -37,8 +37,10 @@ async def serve(
     metrics = config.metrics
     push = None
     if metrics.enabled:
-        from sepp.metrics.otlp import open_push  # needs the extra; asked for only when it is on
-
+        try:
+            from sepp.metrics.otlp import open_push
+        except ModuleNotFoundError as fault:
+            raise exits.missing_extra("metrics.enabled", fault) from None
         push = open_push(config, sources)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:

@@ -6,13 +6,18 @@ way out in `sepp.tracing.export`; both need the extra `otel` and are imported on
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from purerpc import StatusCode
 
+from sepp import exits
 from sepp._generated import queue_pb2 as pb
+from sepp.config.model import Config
 from sepp.core.outcomes import LeasedJob, Outcome, SweptJob
 from sepp.core.statistics import JobRow
+
+if TYPE_CHECKING:
+    from sepp.tracing.export import Tracing
 
 # The value of a request header, or None.
 Header = Callable[[bytes], bytes | None]
@@ -60,3 +65,18 @@ class Tracer(Protocol):
     def swept(self, job: SweptJob, body: bytes | None) -> None:
         """Tell of one job that a sweep moved, linked to its context."""
         ...
+
+
+def open_tracing(config: Config) -> "Tracing | None":
+    """Return what traces calls and sends them away; None while `tracing.enabled` is false.
+
+    Raises:
+        StartError: The extra `otel` is not installed.
+    """
+    if not config.tracing.enabled:
+        return None
+    try:
+        from sepp.tracing.export import open_otlp
+    except ModuleNotFoundError as fault:
+        raise exits.missing_extra("tracing.enabled", fault) from None
+    return open_otlp(config)
