@@ -3,13 +3,16 @@
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from segstore.errors import FormatRefused, StoreLocked
 from segstore.events import log
 from segstore.layout import (
     FORMAT_NAME,
+    INDEX_NAME,
     LOCK_NAME,
     QUARANTINE_NAME,
+    SNAPSHOT_PREFIX,
     TMP_SUFFIX,
     FormatMarker,
     decode_format,
@@ -18,6 +21,8 @@ from segstore.layout import (
 )
 from segstore.segment import write_all
 from segstore.vfs import VFS, File, process_id
+
+_KNOWN_NAMES: Final = frozenset({LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME, INDEX_NAME})
 
 
 @dataclass(slots=True)
@@ -39,15 +44,13 @@ def open_directory(
 ) -> OpenDirectory:
     """Lock the directory, read or make its format marker, and remove unfinished files.
 
-    Makes the directory if it is missing, but not its parents.
+    Makes the directory, and those above it, where they are missing.
 
     Raises:
         StoreLocked: someone has it open.
         FormatRefused: not a directory this version can serve.
     """
-    if not vfs.exists(path):
-        vfs.mkdir(path)
-        vfs.sync_dir(posixpath.dirname(path) or ".")
+    _make(vfs, path)
     lock = _lock(vfs, path)
     try:
         return _look_around(vfs, path, lock, clock_ms=clock_ms, entropy=entropy)
@@ -72,7 +75,7 @@ def _look_around(
             segments.append(segment)
         elif name.endswith(TMP_SUFFIX):
             vfs.unlink(f"{path}/{name}")
-        elif name not in (LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME):
+        elif name not in _KNOWN_NAMES and not name.startswith(SNAPSHOT_PREFIX):
             log.warning("unknown file left alone", path=f"{path}/{name}")
     if FORMAT_NAME in names:
         marker = decode_format(_read(vfs, f"{path}/{FORMAT_NAME}"), f"{path}/{FORMAT_NAME}")
@@ -82,6 +85,15 @@ def _look_around(
         marker = FormatMarker(store_uuid=entropy(16), created_ms=clock_ms())
         _write_marker(vfs, path, marker)
     return OpenDirectory(path, lock, marker, sorted(segments))
+
+
+def _make(vfs: VFS, path: str) -> None:
+    if vfs.exists(path):
+        return
+    parent = posixpath.dirname(path.rstrip("/")) or "."
+    _make(vfs, parent)
+    vfs.mkdir(path)
+    vfs.sync_dir(parent)
 
 
 def _lock(vfs: VFS, path: str) -> File:

@@ -24,9 +24,9 @@ from segstore.index_build import bucket_count_for, fill_index
 from segstore.index_file import ENTRIES_TARGET, Columns, IndexDamaged, IndexFile, slots_crc
 from segstore.index_merge import Pause, RunInWorker, merge_oldest, split_buckets
 from segstore.index_page import PAGE_BYTES
+from segstore.index_search import ABSENT, search, search_range
 from segstore.vfs import VFS, File
 
-ABSENT: Final = -1
 UNKNOWN: Final = -2
 
 FILE_NAME: Final = "index.hix"
@@ -34,8 +34,6 @@ RECENT_MAX: Final = 262_144
 # Answers read from disk are kept until at least so many others were.
 LOCATED_MAX: Final = 8192
 _MERGE_MAX: Final = 32_768
-_SEARCH_BYTES: Final = 1 << 20  # of the key column between pauses
-_SEARCH_KEYS_MAX: Final = 64  # more wait for the new file: it is done before they would be found
 _BACKOFF_MAX: Final = 64
 
 
@@ -72,6 +70,7 @@ class HashIndex:
         self.recent_max = recent_max
         self._columns = columns
         self._vfs = vfs
+        self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
         self._new_seed = new_seed
         self._run_in_worker = run_in_worker
@@ -114,7 +113,7 @@ class HashIndex:
         while slot == UNKNOWN:
             index = self._file
             if index is None:
-                return self._search(table, key, 0, len(self._columns.keys))
+                return search_range(self._columns, table, key, 0, len(self._columns.keys))
             hashed = index.hash(table, key)
             bucket = index.bucket(hashed)
             try:
@@ -125,16 +124,15 @@ class HashIndex:
         return slot
 
     async def locate(self, keys: Iterable[tuple[int, bytes]]) -> None:
-        """Read from disk, or search, what `find` does not know; it knows these keys then."""
-        wanted = [each for each in keys if self.find(*each) == UNKNOWN]
-        while wanted:
+        """Read from disk, or search, what `find` does not know; it knows these keys on return."""
+        asked = list(keys)
+        while wanted := [each for each in asked if self.find(*each) == UNKNOWN]:
             if self._file is not None:
                 await self._read_wanted(self._file, wanted)
-            elif self._searched_count + len(wanted) <= _SEARCH_KEYS_MAX or self._built is None:
-                await self._search_wanted(wanted)
+            elif self._built is not None and self._is_busy and self._searched_count:
+                await self._built.wait()  # one search at a time; the file is soon there
             else:
-                await self._built.wait()
-            wanted = [each for each in wanted if self.find(*each) == UNKNOWN]
+                await self._search_wanted(wanted)
 
     # Changing.
 
@@ -174,6 +172,9 @@ class HashIndex:
             # Most likely the disk is full. RAM holds all that is not written; try again later.
             self._warn(f"{self._path}: {problem}; entries stay in RAM meanwhile")
             self._skip = self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
+            if self._built is not None:
+                self._built.set()
+                self._built = trio.Event()
         finally:
             self._is_busy = False
 
@@ -214,6 +215,7 @@ class HashIndex:
                 return
             recent = array("I", chain.from_iterable(keys.values() for keys in self.recent))
             index.close_clean(store_uuid, slots_crc(self._columns), recent)
+            self._vfs.sync_dir(self._directory)
         except OSError as problem:
             self._warn(f"{self._path}: {problem}; the next open builds it anew")
 
@@ -266,33 +268,15 @@ class HashIndex:
                 self._discard(problem)
 
     async def _search_wanted(self, wanted: Sequence[tuple[int, bytes]]) -> None:
-        built, length = self._built, len(self._columns.keys)
-        left = dict.fromkeys(wanted)
-        self._searched_count += len(wanted)
+        built = self._built
+        self._searched_count += 1
         try:
-            for start in range(0, length, _SEARCH_BYTES):
-                for number, (table, key) in enumerate(list(left)):
-                    slot = self._search(table, key, start, min(start + _SEARCH_BYTES, length))
-                    if slot != ABSENT:
-                        self._remember(table, key, slot)
-                        del left[table, key]
-                    if number & 3 == 3:
-                        await self._pause()
-                await self._pause()
+            found = await search(self._columns, wanted, self._pause)
         finally:
-            self._searched_count -= len(wanted)
+            self._searched_count -= 1
         if self._built is built:  # else what was put meanwhile may be in the file already
-            for table, key in left:
-                self._remember(table, key, ABSENT)
-
-    def _search(self, table: int, key: bytes, start: int, end: int) -> int:
-        keys, tables = self._columns.keys, self._columns.tables
-        at = keys.find(key, start, end)
-        while at >= 0:
-            if not at & 15 and tables[at >> 4] == table:
-                return at >> 4
-            at = keys.find(key, (at | 15) + 1, end)
-        return ABSENT
+            for table, key in wanted:
+                self._remember(table, key, found.get((table, key), ABSENT))
 
     def _choose(self, slots: Sequence[int], table: int, key: bytes) -> int:
         """Return the slot that holds the key indeed."""

@@ -8,7 +8,7 @@ from segstore.segment import Prealloc
 
 Persist = Literal["sync_all", "sync_data", "buffer"]
 
-SEGMENT_BYTES_MIN: Final = 65_536
+SEGMENT_BYTES_MIN: Final = 8192
 SEGMENT_BYTES_MAX: Final = 1 << 30
 
 

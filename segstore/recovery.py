@@ -88,6 +88,7 @@ class Recovery:
         self._spares: list[str] = []
         self._dropped: list[str] = []
         self._damaged: list[str] = []
+        self._damaged_at: dict[int, list[str]] = {}  # by offset of the frame, in the newest segment
         self._victim = 0
 
     def run(self) -> Recovered:
@@ -105,7 +106,7 @@ class Recovery:
             file.close()
         base = self._find_base()
         if base is not None:
-            self._replay(base)
+            self._replay(base, *self._read_last(base))
         self._redo.finish()
         mend(
             self._vfs,
@@ -133,10 +134,8 @@ class Recovery:
         for segment in reversed(ids):
             loaded = self._load(segment)
             scan = SegmentScan(loaded.data, loaded.header, self._layout, LogState())
-            first = scan.parse(SEGMENT_HEADER_BYTES)
+            first = self._whole(scan, scan.parse(SEGMENT_HEADER_BYTES))
             if not isinstance(first, str):
-                if not (first.locals and isinstance(first.locals[0], SegmentList)):
-                    self._refuse(loaded, SEGMENT_HEADER_BYTES, "no segment list in the first frame")
                 return loaded
             previous = loaded.header.previous
             if previous and previous not in ids:
@@ -168,9 +167,25 @@ class Recovery:
             )
         return _Loaded(path, data, header)
 
-    def _replay(self, base: _Loaded) -> None:
-        """Replay the live segments up to `base`, the newest one."""
-        listed, dropped = self._live_set(base)
+    def _read_last(self, base: _Loaded) -> tuple[SegmentScan, list[Frame]]:
+        """Read the newest segment up to its end, which may be torn if nothing newer holds anything.
+
+        What lies behind a torn frame does not count, not even a drop.
+        """
+        scan = SegmentScan(base.data, base.header, self._layout, self._stood(base))
+        frames: list[Frame] = []
+        while not isinstance(frame := self._whole(scan, scan.next()), str):
+            frames.append(frame)
+            scan.accept(frame)
+        if scan.content_end() > scan.offset:
+            if self._cuts:  # a newer segment was written to, so this one was whole by then
+                self._refuse(base, scan.offset, frame, scan)
+            self._cut(base, scan, scan.offset, frame)
+        return scan, frames
+
+    def _replay(self, base: _Loaded, scan: SegmentScan, frames: list[Frame]) -> None:
+        """Replay the live segments, and then `frames`, those of the newest."""
+        listed, dropped = self._live_set(frames)
         ends = [end for end in listed.segments if end.segment not in dropped]
         total = sum(end.end for end in ends) + len(base.data)
         done = 0
@@ -185,7 +200,14 @@ class Recovery:
             done += end.end
             if self._on_progress is not None:
                 self._on_progress(done, total)
-        self._replay_last(base, before)
+        self._go_on(base, before)
+        self._state = scan.state
+        for frame in frames:
+            for body in self._damaged_at.get(frame.header.offset, ()):
+                log.error("body damaged; it is never handed out", path=base.path, body=body)
+                self._damaged.append(body)
+            self._redo.apply(scan, frame)
+        self._live.append(self._segment(base, scan))
         kept = {segment.id for segment in self._live}
         newest = base.header.segment
         for segment in self._directory.segments:
@@ -194,54 +216,52 @@ class Recovery:
         if self._on_progress is not None:
             self._on_progress(total, total)
 
-    def _live_set(self, base: _Loaded) -> tuple[SegmentList, set[int]]:
-        """Return the list in the first frame of `base` and what was dropped since."""
-        scan = SegmentScan(base.data, base.header, self._layout, LogState())
+    def _live_set(self, frames: list[Frame]) -> tuple[SegmentList, set[int]]:
+        """Return the list in the newest segment's first frame, and what was dropped since."""
         dropped: set[int] = set()
-        listed: SegmentList | None = None
-        offset = SEGMENT_HEADER_BYTES
-        while not isinstance(header := scan.parse_header(offset), str):
-            found = scan.locals_of(header)
-            for local in () if isinstance(found, str) else found:
-                if isinstance(local, SegmentList) and listed is None:
-                    listed = local
-                    self._victim = local.victim
-                elif isinstance(local, SegmentDrop):
+        listed = frames[0].locals[0]
+        assert isinstance(listed, SegmentList), "the first frame was checked before"
+        self._victim = listed.victim
+        for frame in frames:
+            for local in frame.locals:
+                if isinstance(local, SegmentDrop):
                     dropped.add(local.segment)
                 elif isinstance(local, Compact):
                     self._victim = local.segment
-            offset += header.frame_bytes
-        assert listed is not None, "the first frame was checked before"
         if self._victim in dropped:
             self._victim = 0
         return listed, dropped
 
-    def _scan(self, loaded: _Loaded, before: Segment | None) -> SegmentScan:
-        """Return a scan of a segment that goes on where the log stood, as its own list says."""
-        scan = SegmentScan(loaded.data, loaded.header, self._layout, self._state)
+    def _stood(self, loaded: _Loaded) -> LogState:
+        """Return where the log stood before a segment, as its own first frame says."""
+        scan = SegmentScan(loaded.data, loaded.header, self._layout, LogState())
         first = scan.parse(SEGMENT_HEADER_BYTES)
         if isinstance(first, str):
             self._refuse(loaded, SEGMENT_HEADER_BYTES, first)
         listed = first.locals[0] if first.locals else None
         if not isinstance(listed, SegmentList):
             self._refuse(loaded, SEGMENT_HEADER_BYTES, "no segment list in the first frame")
-        stood = LogState(
+        return LogState(
             listed.last_lsn,
             listed.epoch,
             listed.log_clock_ms,
             listed.canonical_crc,
             first.header.local_first,
         )
+
+    def _go_on(self, loaded: _Loaded, before: Segment | None) -> LogState:
+        """Check that a segment goes on where the one before it ended; return where that is."""
+        stood = self._stood(loaded)
         if before is not None and before.id == loaded.header.previous and stood != self._state:
             problem = f"the log stood at {self._state}, this segment says {stood}"
             self._refuse(loaded, SEGMENT_HEADER_BYTES, problem)
-        scan.state = self._state = stood
-        return scan
+        self._state = stood
+        return stood
 
     def _replay_listed(self, end: SegmentEnd, before: Segment | None) -> Segment:
         """Replay a segment that a later one lists, and hold it against that."""
         loaded = self._load(end.segment)
-        scan = self._scan(loaded, before)
+        scan = SegmentScan(loaded.data, loaded.header, self._layout, self._go_on(loaded, before))
         while scan.offset < end.end:
             frame = scan.next()
             if isinstance(frame, str):
@@ -259,28 +279,15 @@ class Recovery:
             self._refuse(loaded, end.end, f"{behind} bytes behind the listed end")
         return self._segment(loaded, scan)
 
-    def _replay_last(self, base: _Loaded, before: Segment | None) -> None:
-        """Replay the newest segment; its end may be torn if nothing newer holds anything."""
-        scan = self._scan(base, before)
-        while True:
-            frame = scan.next()
-            if isinstance(frame, str):
-                problem = frame
-                break
+    def _whole(self, scan: SegmentScan, frame: Frame | str) -> Frame | str:
+        """Return `frame` unless a body of it is missing and no later frame vouches for it."""
+        if not isinstance(frame, str):
             damaged = scan.damaged_bodies(frame)
-            if damaged and scan.voucher(scan.offset) is None:
-                problem = "; ".join(damaged)
-                break
-            for body in damaged:
-                log.error("body damaged; it is never handed out", path=base.path, body=body)
-            self._damaged.extend(damaged)
-            self._redo.apply(scan, frame)
-            scan.accept(frame)
-        if scan.content_end() > scan.offset:
-            if self._cuts:  # a newer segment was written to, so this one was whole by then
-                self._refuse(base, scan.offset, problem, scan)
-            self._cut(base, scan, scan.offset, problem)
-        self._live.append(self._segment(base, scan))
+            if damaged and scan.voucher(frame.header.offset) is None:
+                return "; ".join(damaged)
+            if damaged:
+                self._damaged_at[frame.header.offset] = damaged
+        return frame
 
     def _segment(self, loaded: _Loaded, scan: SegmentScan) -> Segment:
         end = scan.offset
@@ -301,7 +308,10 @@ class Recovery:
             self._refuse(loaded, offset, problem, scan)
         end = scan.content_end()
         tail = loaded.data[offset:end]
-        is_suspicious = not scan.has_zero_sector(offset, end)
+        header = scan.parse_header(offset)
+        frame_end = end if isinstance(header, str) else offset + header.frame_bytes
+        is_short = frame_end > len(loaded.data)
+        is_suspicious = not is_short and not scan.has_zero_sector(offset, frame_end)
         self._cuts.append(Cut(loaded.path, offset, tail, problem, is_suspicious))
 
     def _refuse(

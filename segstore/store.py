@@ -21,6 +21,7 @@ from segstore.builder import Builder
 from segstore.compaction import Usage
 from segstore.directory import OpenDirectory, open_directory
 from segstore.errors import BodyDamaged, StoreError
+from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.layout import HeadLayout
 from segstore.local import Note
@@ -129,7 +130,7 @@ class Store:
         part of the log any more. Both are durable on return.
 
         Args:
-            path: Directory; made if missing, its parent must exist.
+            path: Directory; made if missing.
             fields: Name and `array` typecode of each head field; the same for the life of a store.
             clock_ms: Wall clock.
             on_progress: Told bytes replayed and bytes in all, on the worker thread.
@@ -292,7 +293,7 @@ class Store:
     # The rest.
 
     def room(self) -> Room:
-        """Return what the disk has room for, as `maintain` found it."""
+        """Return what the disk has room for, as `maintain` found it; NONE once it has failed."""
         return self._maintenance.room_now()
 
     async def maintain(self) -> int:
@@ -351,11 +352,20 @@ class Store:
                     await self._end_log()
         finally:
             self._is_closed = True
-            for segment in self._segments.values():
-                segment.close()
-            if self._writer.spare is not None and self._writer.spare.file is not None:
-                self._writer.spare.file.close()
-            self._directory.lock.close()
+            self._close_files()
+
+    def _close_files(self) -> None:
+        """Close everything; what was durable stays so even if the system complains here."""
+        spare = self._writer.spare
+        files = [segment.file for segment in self._segments.values()]
+        files += [spare.file if spare is not None else None, self._directory.lock]
+        for file in files:
+            if file is None:
+                continue
+            try:
+                file.close()
+            except OSError as problem:
+                log.warning("closing a file failed", path=file.path, error=problem)
 
     async def _end_log(self) -> None:
         """Sync, NOTE, sync: then the note's synced_off vouches for all before it."""

@@ -65,6 +65,7 @@ class Place:
     bodies_offset: int
     record_count: int
     body_bytes: int
+    moved_bytes: int
     local_count: int
     local_bytes: bytes
 
@@ -138,7 +139,7 @@ class LogWriter:
         self.spare = plan_spare(self.directory, header)
         return self.spare
 
-    def reserve(self, record_count: int, body_bytes: int) -> Place:
+    def reserve(self, record_count: int, body_bytes: int, *, moved_bytes: int = 0) -> Place:
         """Say where a frame with so many records and bytes of bodies will lie."""
         active = self.active
         local: list[Local] = []
@@ -152,7 +153,7 @@ class LogWriter:
         canonical = BATCH_HEADER_BYTES + aligned(records) if record_count else 0
         private = FRAME_HEADER_BYTES + 8 * record_count
         encoded = b"".join(map(encode_local, local)) if local else b""
-        frame_bytes = private + len(encoded) + canonical + body_bytes
+        frame_bytes = private + len(encoded) + canonical + body_bytes + moved_bytes
         if active.end + frame_bytes + SEAL_BYTES > self.options.seal_bytes:
             frame_bytes += SEAL_BYTES
             seal = Seal(active.end + frame_bytes, self._state.last_lsn + record_count)
@@ -162,7 +163,7 @@ class LogWriter:
         if frame_bytes > FRAME_BYTES_MAX:
             raise ValueError(f"a batch of {frame_bytes} bytes does not fit a frame")
         offset = active.end + private + len(encoded) + canonical
-        return Place(active.id, offset, record_count, body_bytes, len(local), encoded)
+        return Place(active.id, offset, record_count, body_bytes, moved_bytes, len(local), encoded)
 
     def fill(
         self,
@@ -178,7 +179,7 @@ class LogWriter:
 
         Args:
             records: Packed canonical records.
-            bodies: Of the PUTs, in their order, each followed by its padding.
+            bodies: Of the PUTs, then of the moved ones, in order, each followed by its padding.
             hints, homes: One for each record.
             clock_ms: Wall clock of the batch; the log clock does not go back for it.
         """
@@ -189,13 +190,17 @@ class LogWriter:
         canonical, crc = self._canonical(place, records, clock_ms)
         private = encode_u32(hints) + encode_u32(homes) + place.local_bytes
         header = FrameHeader(
-            FRAME_HEADER_BYTES + len(private) + len(canonical) + place.body_bytes,
+            FRAME_HEADER_BYTES
+            + len(private)
+            + len(canonical)
+            + place.body_bytes
+            + place.moved_bytes,
             place.record_count,
             place.local_count,
             len(place.local_bytes),
             len(canonical),
             place.body_bytes,
-            0,
+            place.moved_bytes,
             active.end,
             active.id,
             active.synced,
@@ -266,6 +271,7 @@ class LogWriter:
             tuple(
                 SegmentEnd(segment.id, segment.end, segment.last_crc)
                 for segment in self.segments.values()
+                if not segment.is_leaving
             ),
         )
 
@@ -347,7 +353,7 @@ class LogWriter:
         """
         target = segment.written
         assert segment.file is not None
-        sync(segment.file)
+        sync(segment.file, is_data_only=self.options.persist != "sync_all")
         segment.synced = max(segment.synced, target)
         self._counters.syncs += 1
 

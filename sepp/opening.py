@@ -116,6 +116,12 @@ def _log_ready(opened: Opened, boot: Config, policy: QueuePolicy) -> None:
             "dead letters are stored but retention is off; they are kept until drained",
             dead_letter=totals.dead,
         )
+    if totals.aside:
+        log.warning(
+            "jobs with damaged bodies are kept out of delivery; a purge of their queue deletes "
+            "them",
+            aside=totals.aside,
+        )
     if policy.is_strict:
         foreign = [queue.name for queue in totals.queues if not policy.is_declared(queue.name)]
         if foreign:

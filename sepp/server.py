@@ -56,6 +56,7 @@ def run(loaded: Loaded) -> int:
     """
     logging = loaded.config.logging
     sink = configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
+    _log_configuration(loaded)
     try:
         trio.run(_Process(loaded, sink).main)
     except BaseExceptionGroup as group:
@@ -190,7 +191,7 @@ class _Process:
         cert, key = self.boot.server.tls_cert_path, self.boot.server.tls_key_path
         if cert is None or key is None:
             return None
-        return Certificates(cert, key, load=tls_server_context, apply=front.use_tls)
+        return Certificates(cert, key, load=tls_server_context, apply=front.use_context)
 
     async def _open_store(self) -> Store | None:
         """Open the store and restore core; None when a signal came first."""
@@ -287,6 +288,25 @@ async def keep_up(store: Store) -> None:
     while True:
         pause_ms = await store.maintain()
         await trio.sleep(pause_ms / 1000)
+
+
+def _log_configuration(loaded: Loaded) -> None:
+    storage = loaded.config.storage
+    log.debug(
+        "configuration loaded",
+        path=loaded.path,
+        persist_mode=storage.persist_mode,
+        sweep_interval_ms=storage.sweep_interval_ms,
+        sweep_limit=storage.sweep_limit,
+        command_queue_capacity=storage.command_queue_capacity,
+        tracing=_enabled(loaded.config.tracing.enabled),
+        metrics=_enabled(loaded.config.metrics.enabled),
+    )
+    for text in loaded.warnings:
+        log.warning(text)
+    if loaded.config.queues:
+        names = [queue.name for queue in loaded.config.queues]
+        log.info("declared queues from config", queues=names)
 
 
 def _enabled(value: bool) -> str:

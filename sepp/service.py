@@ -243,6 +243,7 @@ class QueueService(QueueServiceServicer):
             job_id=wire.id_text(job.job_id),
             damage=str(damage),
         )
+        self._committer.submit(SilentRequest(commands.SetAside(job.job_id, job.attempt)))
 
     # What the holder of a lease may do.
 

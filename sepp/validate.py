@@ -6,8 +6,6 @@ INVALID_ARGUMENT.
 All lengths are UTF-8 bytes; limits are inclusive.
 """
 
-import unicodedata
-from functools import lru_cache
 from typing import Any, Final
 
 from attrs import define
@@ -16,12 +14,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sepp import wire
 from sepp._generated import queue_pb2 as pb
+from sepp.config.names import queue_name_fault
 from sepp.config.policy import QueuePolicy
 from sepp.core.commands import Directive
 from sepp.core.limits import QueueLimits
 
 PRIORITY_MAX: Final = 9
-_CACHED_NAME_MAX: Final = 1024
 
 _NO_CUSTOM: Final[dict[str, pb.PrimitiveValue]] = {}
 
@@ -47,27 +45,6 @@ class Checked:
     has_custom: bool
     due_ms: int
     scheduled: bytes | None
-
-
-def queue_name_fault(name: str) -> str | None:
-    """Why `name` cannot name a queue, or None. Its length is another check."""
-    # Names come again and again; an absurdly long one must not fill the cache.
-    return _known_name_fault(name) if len(name) <= _CACHED_NAME_MAX else _name_fault(name)
-
-
-def _name_fault(name: str) -> str | None:
-    if not name:
-        return "queue name must not be empty"
-    if name in (".", ".."):
-        return f"queue name must not be {name!r}"
-    if "/" in name:
-        return f"queue name must not contain '/': {name[:64]!r}"
-    if any(unicodedata.category(char) == "Cc" for char in name):
-        return f"queue name must not contain control characters: {name[:64]!r}"
-    return None
-
-
-_known_name_fault = lru_cache(maxsize=16384)(_name_fault)
 
 
 def byte_length(text: str) -> int:

@@ -14,11 +14,21 @@ DONE = Done()
 def close(table: JobTable, command: Close, now: Now) -> Done:
     """Write the closing tombstone of a queue, or move its deadline."""
     queue = table.queue(command.queue)
-    key = table.number(queue).to_bytes(16, "big")
+    if queue.closing_slot < 0:
+        queue.closing_slot = _new_tombstone(table, queue)
     deadline_ms = min(command.deadline_ms, LAST_MS)
-    queue.closing_slot = table.upsert(CLOSING, key, queue, b"", at_ms=deadline_ms)
+    table.write_row(queue.closing_slot, queue, b"", at_ms=deadline_ms)
     table.timers.closing.hasten(queue, deadline_ms)
     return DONE
+
+
+def _new_tombstone(table: JobTable, queue: Queue) -> int:
+    """Return a slot for the tombstone of `queue`: one deleted since the last batch, or new."""
+    key = table.number(queue).to_bytes(16, "big")
+    for slot in table.deletes:
+        if table.slots.table(slot) == CLOSING and table.slots.key(slot) == key:
+            return slot
+    return table.slots.allocate(CLOSING, key)
 
 
 def open_queue(table: JobTable, command: Open, now: Now) -> Done:
@@ -38,7 +48,11 @@ def end_closing(table: JobTable, queue: Queue) -> None:
 
 
 def purge(table: JobTable, command: Purge, now: Now) -> Purged:
-    """Delete a chunk of a queue: ready in the order of delivery, scheduled, dead, dedup records."""
+    """Delete a chunk of a queue.
+
+    Ready jobs go in the order of delivery, then scheduled and dead ones, those set aside, and dedup
+    records.
+    """
     queue = table.queues.get(command.queue)
     if queue is None:
         return Purged(0, False, 0)
@@ -48,7 +62,9 @@ def purge(table: JobTable, command: Purge, now: Now) -> Purged:
         while queue.dedup and count < command.count_max:
             dedup.forget(table, queue, queue.dedup[0] & SLOT_MASK)
             count += 1
-    has_more = bool(queue.ready_count or queue.scheduled or queue.dead or queue.dedup)
+    has_more = bool(
+        queue.ready_count or queue.scheduled or queue.dead or queue.aside or queue.dedup
+    )
     return Purged(count, has_more, len(queue.leased))
 
 
@@ -57,7 +73,7 @@ def _purge_jobs(table: JobTable, queue: Queue, count_max: int) -> int:
     while queue.ready_count and count < count_max:
         table.move(queue, queue.first_ready(), Event.PURGE)
         count += 1
-    for ordering in (queue.scheduled, queue.dead):
+    for ordering in (queue.scheduled, queue.dead, queue.aside):
         while ordering and count < count_max:
             table.move(queue, ordering[0] & SLOT_MASK, Event.PURGE)
             count += 1

@@ -32,7 +32,7 @@ def enqueue(table: JobTable, command: Enqueue, now: Now) -> Enqueued | AtomicRef
     wanted: dict[Queue, None] = {}
     for job in command.jobs:
         queue = table.queues.get(job.queue) or table.queue(job.queue)
-        results.append(_enqueue_one(table, queue, job, now, is_checked=command.is_atomic))
+        results.append(_enqueue_one(table, queue, job, now))
         if queue.waiters and queue.ready_count:
             wanted[queue] = None
     if wanted:
@@ -40,9 +40,7 @@ def enqueue(table: JobTable, command: Enqueue, now: Now) -> Enqueued | AtomicRef
     return Enqueued(results)
 
 
-def _enqueue_one(
-    table: JobTable, queue: Queue, job: NewJob, now: Now, *, is_checked: bool
-) -> JobResult:
+def _enqueue_one(table: JobTable, queue: Queue, job: NewJob, now: Now) -> JobResult:
     if queue.closing_slot >= 0 and is_closing(table, queue, now):
         return QueueClosing(queue.name)
     dedup_key = job.dedup_key
@@ -54,7 +52,7 @@ def _enqueue_one(
             queue.deduplicated += 1
             return Accepted(job_id, True)
     depth_max = queue.limits.max_queue_depth
-    if depth_max is not None and not is_checked and queue.live_count >= depth_max:
+    if depth_max is not None and queue.live_count >= depth_max:
         return QueueFull(queue.name, depth_max)
     table.insert(queue, job, now)
     if dedup_key is not None:

@@ -17,6 +17,7 @@ from sepp.core.lifecycle import TRANSITIONS, Event
 from sepp.core.limits import Policy
 from sepp.core.queue import Counters, Queue
 from sepp.core.slots import (
+    ASIDE,
     DEAD,
     FREE,
     HAS_REASON,
@@ -116,11 +117,10 @@ class JobTable:
                 if number not in self.by_number:
                     break
             self.number_last = number
-            queue.number = number
+            queue.assign_number(number)
             self.by_number[number] = queue
-            queue.row_slot = self.upsert(
-                QUEUES, number.to_bytes(16, "big"), queue, queue.name.encode(), at_ms=0
-            )
+            queue.row_slot = self.slots.allocate(QUEUES, number.to_bytes(16, "big"))
+            self.write_row(queue.row_slot, queue, queue.name.encode(), at_ms=0)
         return queue.number
 
     def forget(self, queue: Queue) -> None:
@@ -142,16 +142,11 @@ class JobTable:
 
     # Rows
 
-    def upsert(self, table: int, key: bytes, queue: Queue, body: bytes, *, at_ms: int) -> int:
-        """Write a row of any table but JOBS, replacing one of that key; return its slot."""
-        slot = self.slots.find(table, key)
-        if slot < 0:
-            slot = self.slots.allocate(table, key)
-        self.write_row(slot, queue, body, at_ms=at_ms)
-        return slot
-
     def write_row(self, slot: int, queue: Queue, body: bytes, *, at_ms: int) -> None:
-        """Fill the row in `slot`; one deleted since the last batch lives again."""
+        """Fill the row in `slot`, of any table but JOBS.
+
+        A row deleted since the last batch lives again.
+        """
         slots = self.slots
         if self.deletes:
             self.deletes.pop(slot, None)
@@ -222,7 +217,8 @@ class JobTable:
             queue: The job's queue.
             slot: The job.
             event: What happens. Enqueue, schedule and lease have methods of their own.
-            at_ms: When the new state ends or began: due, lease end (steady) or failed at.
+            at_ms: When the new state ends or began: due, lease end (steady), failed at or set
+                aside.
             skew_ms: For a lease, what turns `at_ms` into the wall time that is stored.
 
         Raises:
@@ -258,6 +254,8 @@ class JobTable:
                 self.skews[slot] = skew_ms
             queue.leased.add(key)
             self.timers.leased.hasten(queue, at_ms)
+        elif after == ASIDE:
+            queue.aside.add(key)
         else:
             queue.dead.add(key)
             queue.dead_counts[slots.cause[slot]] += 1
@@ -273,6 +271,9 @@ class JobTable:
             queue.remove_ready(slots.priority[slot], slots.order[slot] << 32 | slot)
         elif state == SCHEDULED:
             queue.scheduled.remove(slots.at_ms[slot] << 32 | slot)
+        elif state == ASIDE:
+            queue.aside.remove(slots.at_ms[slot] << 32 | slot)
+            return
         else:
             assert state == DEAD
             queue.dead.remove(slots.at_ms[slot] << 32 | slot)
@@ -332,9 +333,11 @@ class JobTable:
         else:
             reason = cut_utf8(reason, RETRY_REASON_BYTES_MAX)
         self.slots.flags[slot] = flags
-        self.reason_slots[slot] = self.upsert(
-            REASONS, self.slots.key(slot), queue, reason, at_ms=now.wall_ms
-        )
+        reason_slot = self.reason_slots.get(slot, -1)
+        if reason_slot < 0:
+            reason_slot = self.slots.allocate(REASONS, self.slots.key(slot))
+            self.reason_slots[slot] = reason_slot
+        self.write_row(reason_slot, queue, reason, at_ms=now.wall_ms)
 
     def final_reason_slot(self, slot: int) -> int:
         """Return the slot of the reason a dead letter died of, -1 if none was given."""

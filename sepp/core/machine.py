@@ -29,6 +29,7 @@ from sepp.core.commands import (
     Release,
     Requeue,
     Reserve,
+    SetAside,
     Sweep,
 )
 from sepp.core.jobs import JobTable
@@ -46,6 +47,7 @@ HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
     Nack: lease.nack,
     Extend: lease.extend,
     GiveBack: lease.give_back,
+    SetAside: lease.set_aside,
     Drain: dead.drain,
     Sweep: sweep.sweep,
     Release: lease.release,
@@ -122,7 +124,7 @@ class Machine:
         Args:
             live: The slot of each live entry, of any table.
             queue_names: The rows of QUEUES, number to name.
-            now: The clocks at open; wall and steady agree.
+            now: The clocks as they are now.
 
         Raises:
             InconsistentStateError: The entries contradict each other; the server must not start.

@@ -14,7 +14,7 @@ from sortedcontainers import SortedList
 from sepp.core.commands import Cause
 from sepp.core.jobs import JobTable
 from sepp.core.queue import NEVER, PRIORITY_COUNT, SLOT_MASK, Counters, Queue
-from sepp.core.slots import DEAD, JOBS, LEASED, READY, SCHEDULED
+from sepp.core.slots import ASIDE, DEAD, JOBS, LEASED, READY, SCHEDULED
 
 # A cursor is a sort key; for ready jobs the place of the lane stands above it. Sort keys of jobs
 # need at most 96 bits: 64 of order and 32 of slot.
@@ -29,6 +29,7 @@ class QueueStatistics:
         number: The queue's number on disk, 0 while it has held nothing yet.
         live: ready + scheduled + leased, what the depth cap counts.
         dead_by_cause: Dead letters held now.
+        aside: Jobs with a damaged body, kept out of delivery; not counted as live.
         oldest_ready_enqueued_ms: When the oldest ready job was enqueued (wall), None if none is.
         next_due_ms: When the first scheduled job is due (wall).
         next_lease_end_ms: When the first lease ends (wall as of now).
@@ -45,6 +46,7 @@ class QueueStatistics:
     scheduled: int
     leased: int
     dead: int
+    aside: int
     live: int
     dedup_records: int
     waiters: int
@@ -76,6 +78,7 @@ class MachineStatistics:
     scheduled: int
     leased: int
     dead: int
+    aside: int
     dedup_records: int
     audit_entries: int
     waiters: int
@@ -149,6 +152,7 @@ def queue_statistics(table: JobTable, queue: Queue) -> QueueStatistics:
         scheduled=len(queue.scheduled),
         leased=len(queue.leased),
         dead=len(queue.dead),
+        aside=len(queue.aside),
         live=queue.live_count,
         dedup_records=len(queue.dedup),
         waiters=len(queue.waiters),
@@ -187,6 +191,7 @@ def statistics(table: JobTable) -> MachineStatistics:
         scheduled=sum(queue.scheduled for queue in queues),
         leased=sum(queue.leased for queue in queues),
         dead=sum(queue.dead for queue in queues),
+        aside=sum(queue.aside for queue in queues),
         dedup_records=sum(queue.dedup_records for queue in queues),
         audit_entries=len(table.audit),
         waiters=len(table.waiters),
@@ -250,14 +255,14 @@ def _row(table: JobTable, slot: int) -> JobRow:
 def job_page(table: JobTable, name: str, state: int, *, cursor: int | None, limit: int) -> JobPage:
     """Return jobs of a queue in one state, from behind `cursor` on.
 
-    Ready jobs come in the order of delivery, the others by due time, lease end or failed_at. The
-    cursor is a place in that order, not a count: jobs that come and go between two pages neither
-    shift nor repeat the rest. O(limit + log jobs).
+    Ready jobs come in the order of delivery, the others by due time, lease end, failed_at or when
+    they were set aside. The cursor is a place in that order, not a count: jobs that come and go
+    between two pages neither shift nor repeat the rest. O(limit + log jobs).
 
     Args:
         table: The job table.
         name: The queue; an unknown one has no jobs.
-        state: READY, SCHEDULED, LEASED or DEAD.
+        state: READY, SCHEDULED, LEASED, DEAD or ASIDE.
         cursor: `next_cursor` of the page before, None for the first.
         limit: How many jobs at most, at least 1.
     """
@@ -269,7 +274,12 @@ def job_page(table: JobTable, name: str, state: int, *, cursor: int | None, limi
     if state == READY:
         keys = _ready_keys(queue, after)
     else:
-        ordering = {SCHEDULED: queue.scheduled, LEASED: queue.leased, DEAD: queue.dead}[state]
+        ordering = {
+            SCHEDULED: queue.scheduled,
+            LEASED: queue.leased,
+            DEAD: queue.dead,
+            ASIDE: queue.aside,
+        }[state]
         keys = _keys_after(ordering, after)
     found = list(islice(keys, limit + 1))
     rows = tuple(_row(table, key & SLOT_MASK) for key in found[:limit])

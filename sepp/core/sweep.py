@@ -37,7 +37,10 @@ def sweep(table: JobTable, command: Sweep, now: Now) -> Swept:
     ) -> None:
         left = count_max
         while left and (queue := timer.pop_due(now_ms)) is not None:
-            left -= turn(queue, min(left, TURN_MAX))
+            count = turn(queue, min(left, TURN_MAX))
+            # A queue taken out has something due; without progress this would never end.
+            assert count > 0
+            left -= count
             timer.refresh(queue)
             if grows:
                 grown[queue] = None
@@ -159,12 +162,7 @@ def _expire_dead(table: JobTable, swept: Swept, queue: Queue, count_max: int, no
 def _end_waits(table: JobTable, swept: Swept, count_max: int, now: Now) -> None:
     waiters = table.waiters
     while swept.waits_ended < count_max and waiters.next_ms() <= now.steady_ms:
-        waiter = waiters.first()
-        queues = [table.queues[name] for name in waiter.queues]
-        end_wait(table, waiter)
-        count_empty(queues)
-        for queue in queues:
-            table.note_if_empty(queue)
+        count_empty(end_wait(table, waiters.first()))
         swept.waits_ended += 1
 
 

@@ -135,6 +135,12 @@ QUEUE_GAUGES: Final[dict[str, Family]] = {
     "dead": _gauge(
         "sepp_queue_dead_lettered", "sepp.queue.dead_lettered", "Dead letters kept.", "queue"
     ),
+    "aside": _gauge(
+        "sepp_queue_set_aside",
+        "sepp.queue.set_aside",
+        "Jobs with a damaged body, kept out of delivery.",
+        "queue",
+    ),
     "waiters": _gauge(
         "sepp_queue_waiting_reserves",
         "sepp.queue.waiting_reserves",

@@ -41,6 +41,7 @@ class Call:
         "is_open",
         "is_reading",
         "is_streaming",
+        "leave_by",
         "message",
         "messages",
         "on_gone",
@@ -69,6 +70,7 @@ class Call:
         self.body_checked = 0  # bytes received at the last look at the body's progress
         self.held_bytes = 0  # counted as request bytes in flight
         self.timer_tick = 0
+        self.leave_by: float | None = None  # set once the peer was seen not to take the answer
         self.is_begun = False  # response headers are with the engine
         self.is_streaming = False
         self.messages: tuple[bytes, ...] = ()  # answers not yet with the engine, without prefix
@@ -92,6 +94,7 @@ class Call:
                 on_undelivered()
             return
         self.is_open = False
+        self.on_gone = None  # nor keep what it refers to alive
         self.messages = (message,)
         self.trailers = grpc.OK_TRAILERS
         self.on_undelivered = on_undelivered
@@ -101,6 +104,7 @@ class Call:
         """Queue an answer with a status other than OK. Nothing happens when the caller has gone."""
         if self.is_open:
             self.is_open = False
+            self.on_gone = None
             self.trailers = grpc.status_headers(code, text)
             self._connection.answer(self, 0)
 
@@ -115,6 +119,7 @@ class Call:
         """End a streamed answer with OK."""
         if self.is_open:
             self.is_open = False
+            self.on_gone = None
             self.is_streaming = True
             self.trailers = grpc.OK_TRAILERS
             self._connection.answer(self, 0)
@@ -131,7 +136,9 @@ class Call:
 
     def expire(self) -> None:
         """The deadline has passed: answer so, and tell the service that no answer is wanted."""
+        on_gone = self.on_gone
         self.fail(StatusCode.DEADLINE_EXCEEDED, "deadline passed")
+        self.on_gone = on_gone
         self._tell_gone()
 
     def undeliver(self) -> None:

@@ -14,10 +14,11 @@ import trio
 from purerpc import StatusCode
 
 from sepp.rpc import grpc, http2
-from sepp.rpc.client_call import ClientCall, Result
+from sepp.rpc.client_call import ClientCall, Result, reset_error
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.poller import READ, WRITE, Poller
+from sepp.rpc.timers import NEVER
 from sepp.rpc.transport import PeerGone, TlsTransport, Transport, connect_transport
 from sepp.rpc.watch import Watch
 
@@ -30,12 +31,6 @@ _HEADER_SETS_MAX: Final = 256
 _OK: Final = grpc.OK_TRAILERS
 _USER_AGENT: Final = (b"user-agent", b"sepp-trio")
 _STATUS_200: Final = (b":status", b"200")
-# gRPC's table from HTTP/2 error codes to statuses; the rest is INTERNAL.
-_RESET_CODES: Final = {
-    http2.REFUSED_STREAM: StatusCode.UNAVAILABLE,
-    http2.CANCEL: StatusCode.CANCELLED,
-    http2.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
-}
 
 
 class Channel:
@@ -70,6 +65,7 @@ class Channel:
         self._header_sets: dict[tuple[str, float | None], grpc.Headers] = {}
         self._watched = READ
         self._ready = trio.Event()
+        self._closed = trio.Event()
         self._why_closed = ""
         self.is_closed = False
         self.is_leaving = False
@@ -106,9 +102,8 @@ class Channel:
         """
         try:
             transport = await connect_transport(host, port, ssl_context, server_hostname)
-        except (OSError, PeerGone) as error:
-            text = f"cannot connect to {host}:{port}: {error}"
-            raise RpcError(StatusCode.UNAVAILABLE, text, is_unprocessed=True) from error
+        except PeerGone as gone:
+            raise RpcError(StatusCode.UNAVAILABLE, str(gone), is_unprocessed=True) from gone
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         channel = cls(
             poller,
@@ -159,6 +154,10 @@ class Channel:
             return result
         raise result  # type: ignore[misc]  # an RpcError, since it is no message
 
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended, whoever ended it."""
+        await self._closed.wait()
+
     def start(
         self,
         path: str,
@@ -194,10 +193,10 @@ class Channel:
         if timeout_s is not None:
             poller.timers.set(call, trio.current_time() + timeout_s)
         if not self.is_touched:
-            poller.touch(self)
             if len(self._calls) == 1:
                 self.flush()  # nothing else is going on that could go along
             else:
+                poller.touch(self)
                 poller.flush_soon()
         return call
 
@@ -264,7 +263,7 @@ class Channel:
                 if call is not None:
                     call.take(event.data, event.end_stream, self._receive_bytes_max)
                     if event.end_stream:
-                        self._end(calls.pop(event.stream_id), None)
+                        self._finish(call, calls.pop(event.stream_id).result(None))
             elif kind is http2.TrailersReceived:
                 call = calls.pop(event.stream_id, None)
                 if call is not None:
@@ -272,7 +271,7 @@ class Channel:
                     if headers == _OK and type(call.message) is bytes:
                         self._finish(call, call.message)
                     else:
-                        self._end(call, grpc.read_status(headers))
+                        self._finish(call, call.result(grpc.read_status(headers)))
             elif kind is http2.ResponseReceived:
                 if event.end_stream or event.headers[0] != _STATUS_200:
                     self._end_early(event)
@@ -293,33 +292,13 @@ class Channel:
             status = grpc.http_fault(dict(event.headers).get(b":status", b""))
         if not event.end_stream:
             self._session.reset_stream(event.stream_id, http2.CANCEL)
-        self._end(call, status)
-
-    def _end(self, call: ClientCall, status: grpc.Fault | None) -> None:
-        """Finish a call whose stream ended with `status`; None: it brought none."""
-        message = call.message
-        if status is None:
-            status = StatusCode.INTERNAL, "the answer ended without a status"
-        if status[0] is not StatusCode.OK:
-            self._finish(call, RpcError(*status))
-        elif type(message) is bytes:
-            self._finish(call, message)
-        elif type(message) is tuple:
-            code, text = message
-            if code is StatusCode.OUT_OF_RANGE:
-                code = StatusCode.RESOURCE_EXHAUSTED  # what gRPC clients call it
-            self._finish(call, RpcError(code, text))
-        else:
-            self._finish(call, RpcError(StatusCode.INTERNAL, "the answer has no whole message"))
+        self._finish(call, call.result(status))
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
         if kind is http2.StreamClosed:
             call = self._calls.pop(event.stream_id, None)
             if call is not None:
-                code = _RESET_CODES.get(event.error_code, StatusCode.INTERNAL)
-                text = f"stream reset, HTTP/2 error code {event.error_code}"
-                is_unprocessed = event.error_code == http2.REFUSED_STREAM
-                self._finish(call, RpcError(code, text, is_unprocessed=is_unprocessed))
+                self._finish(call, reset_error(event.error_code))
         elif kind is http2.SettingsReceived:
             self._watch.greeted()
             self._ready.set()
@@ -357,7 +336,7 @@ class Channel:
     def on_writable(self) -> None:
         """Go on with a write that was cut short."""
         try:
-            self._watch.stalled_since = self._poller.now
+            self._watch.socket_took()
             self._transport.send_rest()
         except PeerGone as gone:
             self.close("peer", str(gone))
@@ -368,8 +347,10 @@ class Channel:
         is_short = bool(self._transport.unsent)
         self._watched = READ | WRITE if is_short else READ
         self._poller.watch(self._transport.sock.fileno(), self._watched)
-        self._watch.stalled_since = self._poller.now if is_short else 0.0
-        self._watch.arm()
+        if is_short:
+            self._watch.socket_took()
+        else:
+            self._watch.stall_by = NEVER
 
     def send_ping(self) -> None:
         """Ask the server for a sign of life."""
@@ -392,6 +373,7 @@ class Channel:
         calls = list(self._calls.values())
         self._calls.clear()
         self._ready.set()
+        self._closed.set()
         for call in calls:
             self._finish(call, self._unavailable(is_unprocessed=False))
 
@@ -400,13 +382,19 @@ class Channel:
 async def open_channel(host: str, port: int, **options: Any) -> AsyncIterator[Channel]:
     """Connect with a poller of its own; options as for `Channel.connect`. Closed at the end."""
     poller = Poller()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(poller.run)
-        try:
-            channel = await Channel.connect(poller, host, port, **options)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(poller.run)
             try:
-                yield channel
+                channel = await Channel.connect(poller, host, port, **options)
+                try:
+                    yield channel
+                finally:
+                    channel.close()
             finally:
-                channel.close()
-        finally:
-            nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # The poller raises nothing of its own, so a single exception is the caller's: as it was.
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise

@@ -15,6 +15,7 @@ from sepp.rpc.front import Front
 from sepp.rpc.inbound import Inbound
 from sepp.rpc.outbound import Outbound
 from sepp.rpc.poller import READ, WRITE
+from sepp.rpc.timers import NEVER
 from sepp.rpc.transport import PeerGone, Transport
 from sepp.rpc.watch import Allowance, Watch
 
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _KEEPALIVE_PING: Final = b"sepplive"
 _GOAWAY_PING: Final = b"seppgoes"
+_END_REASONS: Final = {http2.NO_ERROR: "left", http2.ENHANCE_YOUR_CALM: "flood"}
 
 
 class Connection:
@@ -99,22 +101,20 @@ class Connection:
             return
         events = session.events()
         if events:
-            watch.frame_since = 0.0
+            watch.frame_by = NEVER
             self._handle(events)
-        elif not watch.frame_since:
-            # No event from these bytes: a frame, or a header block, is under way. Nothing else can
-            # come between its parts, so the next event is its end.
-            watch.frame_since = self._poller.now
-            watch.arm()
+        else:
+            watch.frame_begun()
         if (
             not self.is_touched
             and not self.is_closed
-            and (session.want_write or self._outbound.is_ended or self._inbound.is_full)
+            and (session.want_write or self._outbound.end_code is not None or self._inbound.is_full)
         ):
             self._poller.touch(self)
 
     def _handle(self, events: list[http2.Event]) -> None:
         inbound, calls = self._inbound, self._calls
+        has_moved = False  # a window of the peer
         for event in events:
             kind = type(event)
             if kind is http2.DataReceived:
@@ -126,14 +126,14 @@ class Connection:
             elif kind is http2.RequestReceived:
                 inbound.begin_call(event.stream_id, event.headers, event.end_stream)
             elif kind is http2.WindowUpdated:
-                pass  # looked at below, once
+                has_moved = True
             else:
                 self._handle_other(event, kind)
             if self.is_closed:
                 return
         if inbound.opening:
             inbound.watch_opening()
-        if self._outbound.held and self._outbound.window_moved():
+        if has_moved and self._outbound.window_moved():
             self._poller.touch(self)
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
@@ -149,6 +149,8 @@ class Connection:
             window = event.settings.get(http2.INITIAL_WINDOW_SIZE)
             if window is not None:
                 self._outbound.stream_window = window
+                if self._outbound.window_moved():
+                    self._poller.touch(self)
         elif kind is http2.PingAcknowledged:
             self._ping_answered(event.opaque_data)
         elif kind is http2.TrailersReceived:
@@ -156,7 +158,7 @@ class Connection:
             if call is not None and call.is_reading:
                 self._inbound.take_data(call, b"", True)
         elif kind is http2.ConnectionClosed:
-            self._outbound.is_ended = True
+            self._outbound.end_code = event.error_code
 
     # Answering.
 
@@ -199,7 +201,7 @@ class Connection:
             return
         try:
             if self.transport.unsent:
-                self._watch.stalled_since = self._poller.now
+                self._watch.socket_took()
                 self._outbound.send_rest()
         except PeerGone as gone:
             self.close("peer", str(gone))
@@ -224,24 +226,24 @@ class Connection:
             wanted = wanted & ~READ if is_full else wanted | READ
         if wanted != self._watched:
             self._set_watched(wanted)
-        if outbound.is_ended and not unsent:
-            self.close("protocol" if not self._is_leaving else "left", "the HTTP/2 session ended")
-        elif self._front.on_quiet is not None and not unsent and not self._calls:
+        if outbound.end_code is not None and not unsent:
+            reason = _END_REASONS.get(outbound.end_code, "protocol")
+            self.close(reason, f"the HTTP/2 session ended with code {outbound.end_code}")
+        elif self._front.on_quiet is not None and self.is_quiet:
             self._front.on_quiet()
 
     def _set_watched(self, wanted: int) -> None:
         watch, was = self._watch, self._watched
         self._watched = wanted
         self._poller.watch(self.transport.sock.fileno(), wanted)
-        if wanted & WRITE and not was & WRITE:
-            watch.stalled_since = self._poller.now
-            watch.arm()
-        elif not wanted & WRITE:
-            watch.stalled_since = 0.0
+        if not wanted & WRITE:
+            watch.stall_by = NEVER
+        elif not was & WRITE:
+            watch.socket_took()
         if not wanted & READ:
-            watch.is_deaf = True
+            watch.turn_deaf()
         elif not was & READ:
-            watch.hears_again()
+            watch.hear_again()
 
     def _shed(self, pending: int) -> None:
         """Reset the newest answers until what the peer does not take is within bounds again."""
@@ -254,6 +256,7 @@ class Connection:
                 outbound.recall(call)
                 call.leave()
                 self._session.reset_stream(call.stream_id, http2.ENHANCE_YOUR_CALM)
+                self._poller.touch(self)
 
     # The ends of things.
 
@@ -311,15 +314,23 @@ class Connection:
             self._session.ping(_GOAWAY_PING)
             self._poller.touch(self)
 
+    def end(self) -> None:
+        """The server stops: say so if the socket takes it, and close."""
+        if self.transport.is_ready and not self.transport.unsent:
+            with suppress(http2.NGH2Error, PeerGone):
+                self._session.terminate_connection(http2.NO_ERROR)
+                self.transport.send(self._session.data_to_send())
+        self.close("shutdown", "the server stops")
+
     @property
     def is_quiet(self) -> bool:
         """Whether no call is open and no byte unsent."""
-        return not self._calls and not self.transport.unsent
+        return not self._calls and not self._outbound.pending_bytes()
 
     @property
     def stream_count(self) -> int:
-        """Calls that are not answered yet."""
-        return len(self._calls)
+        """Calls whose answer has not left yet."""
+        return len(self._calls) + self._outbound.blocked_count
 
     def cut_off(self, why: str) -> None:
         """End the connection of a peer that makes too much noise, with ENHANCE_YOUR_CALM."""

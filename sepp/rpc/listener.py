@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import ssl
-from typing import Final
+from typing import Any, Final
 
 from sepp.rpc.connection import Connection
 from sepp.rpc.front import Front
@@ -46,18 +46,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """Accepts connections for a front; an `Endpoint` of its poller.
-
-    Attributes:
-        ssl_context: For the connections accepted from now on; None: plain TCP.
-    """
+    """Accepts connections for a front; an `Endpoint` of its poller."""
 
     def __init__(
         self, front: Front, listening: socket.socket, ssl_context: ssl.SSLContext | None
     ) -> None:
         self._front = front
         self._listening = listening
-        self.ssl_context = ssl_context
+        self._ssl_context = ssl_context
         # Given up for a moment when descriptors run out, so that a peer can be turned away at all.
         self._reserve = os.open(os.devnull, os.O_RDONLY)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -81,7 +77,7 @@ class Listener:
                 continue  # that one peer left before it was accepted
             self._take(sock, address)
 
-    def _take(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _take(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         front = self._front
         front.accepted_count += 1
         if (
@@ -91,7 +87,8 @@ class Listener:
             front.refused_count += 1
             sock.close()
             return
-        peer = f"{address[0]}:{address[1]}"
+        host, port = address[:2]
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -99,10 +96,10 @@ class Listener:
             sock.close()
             _log.debug("connection of %s closed: peer: %s", peer, error)
             return
-        if self.ssl_context is None:
+        if self._ssl_context is None:
             transport = Transport(sock)
         else:
-            transport = TlsTransport(sock, self.ssl_context, is_server=True)
+            transport = TlsTransport(sock, self._ssl_context, is_server=True)
         connection = Connection(front, transport, peer)
         front.connections[sock.fileno()] = connection
         front.poller.register(sock.fileno(), connection)
@@ -119,6 +116,10 @@ class Listener:
         poller = self._front.poller
         poller.watch(self._listening.fileno(), 0)
         poller.timers.set(self, poller.now + _PAUSE_S)
+
+    def use_context(self, ssl_context: ssl.SSLContext) -> None:
+        """Greet peers accepted from now on with another certificate."""
+        self._ssl_context = ssl_context
 
     def on_time(self, now_s: float) -> None:
         """The pause is over."""

@@ -34,7 +34,7 @@ class Outbound:
             engine.
         answers: Calls with something to send, oldest first.
         queued_bytes: Message bytes of `answers` and `held`.
-        is_ended: The session has said its last; close once nothing is unsent.
+        end_code: Set when the session has said its last; close once nothing is unsent.
     """
 
     __slots__ = (
@@ -49,8 +49,8 @@ class Outbound:
         "_unsure",
         "answers",
         "calls",
+        "end_code",
         "held",
-        "is_ended",
         "queued_bytes",
         "stream_window",
     )
@@ -78,7 +78,7 @@ class Outbound:
         self._cut: list[int] = []  # answered while their body is still arriving
         self.queued_bytes = 0
         self.stream_window = http2.DEFAULT_WINDOW_BYTES  # what the peer gives a new stream
-        self.is_ended = False
+        self.end_code: int | None = None
 
     def flush(self) -> None:
         """Send what can be sent now.
@@ -104,7 +104,7 @@ class Outbound:
                     self._starts = http2.first_offsets(data, set(self._unsure))
                 return
             if self._unsure:
-                self._unsure.clear()
+                self._be_sure()
             if not self.answers:
                 return
 
@@ -116,9 +116,15 @@ class Outbound:
         """
         self._transport.send_rest()
         if not self._transport.unsent:
-            self._unsure.clear()
+            self._be_sure()
             self._starts.clear()
             self.flush()
+
+    def _be_sure(self) -> None:
+        """All of the write has left: nobody will be told otherwise."""
+        for call in self._unsure.values():
+            call.on_undelivered = None
+        self._unsure.clear()
 
     def _submit(self) -> None:
         """Hand answers to the engine, as many as one write should hold and the windows admit."""
@@ -144,7 +150,7 @@ class Outbound:
                 or (stream_window <= 0 and self._is_shut(stream_id))
             ):
                 self.held[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
                 continue
             del calls[stream_id]
             message = call.messages[0]
@@ -164,10 +170,16 @@ class Outbound:
             if room < 0 or len(body) > stream_window:
                 engine_bytes += len(body)
                 self._blocked[stream_id] = call
-                self._poller.timers.set(call, self._poller.now + self._stall_s)
+                self._wait_for_peer(call)
             if call.on_undelivered is not None:
                 self._unsure[stream_id] = call
         del self.answers[:taken]
+
+    def _wait_for_peer(self, call: Call) -> None:
+        """Give the peer its time to open the window, once however often it moves."""
+        if call.leave_by is None:
+            call.leave_by = self._poller.now + self._stall_s
+        self._poller.timers.set(call, call.leave_by)
 
     def cut_body(self, stream_id: int) -> None:
         """Ask the peer to send no more of a body, once its answer has left."""
@@ -223,7 +235,12 @@ class Outbound:
                     if call is not None:
                         self._poller.timers.clear(call)
         if type(events[-1]) is http2.ConnectionClosed:
-            self.is_ended = True
+            self.end_code = events[-1].error_code
+
+    @property
+    def blocked_count(self) -> int:
+        """Answers that have begun to leave and wait for the peer's window."""
+        return len(self._blocked)
 
     def pending_bytes(self) -> int:
         """Return the bytes of answers that the socket has not taken yet."""
@@ -252,8 +269,8 @@ class Outbound:
         if call is not None:
             self._poller.timers.clear(call)
         call = self._unsure.pop(stream_id, None)
-        if call is not None and self._has_not_begun(stream_id):
-            call.undeliver()
+        if call is not None:
+            self._judge(call)
 
     def expire(self, call: Call) -> bool:
         """The peer did not take an answer in time: forget it; True if its stream must be reset."""
@@ -269,17 +286,21 @@ class Outbound:
     def close(self) -> None:
         """The connection ends: tell of every answer of which no byte was sent."""
         unsure, self._unsure = self._unsure, {}
-        for stream_id, call in unsure.items():
-            if self._has_not_begun(stream_id):
-                call.undeliver()
+        for call in unsure.values():
+            self._judge(call)
         for call in self._blocked.values():
             self._poller.timers.clear(call)
         self._blocked.clear()
         self.held.clear()
         self.answers.clear()
 
-    def _has_not_begun(self, stream_id: int) -> bool:
+    def _judge(self, call: Call) -> None:
+        """The answer will not get through: tell, unless some of it has begun to leave."""
         # Nothing unsent although still unsure: the write that held it failed as a whole.
-        if not self._transport.unsent:
-            return True
-        return self._starts.get(stream_id, 0) >= self._transport.started()
+        if (
+            self._transport.unsent
+            and self._starts.get(call.stream_id, 0) < self._transport.started()
+        ):
+            call.on_undelivered = None
+        else:
+            call.undeliver()

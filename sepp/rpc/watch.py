@@ -54,26 +54,28 @@ class Allowance:
 
 
 class Watch:
-    """Deadlines and allowances of one connection; spans in seconds of the Trio clock.
+    """Deadlines and allowances of one connection; times of the Trio clock, NEVER while not set.
 
     Attributes:
         heard_at: When bytes last arrived.
-        frame_since: When a frame was found to be under way, 0 when none is known to be.
-        stalled_since: When the socket last took bytes, 0 while it takes all we give it.
+        frame_by: When the frame that is under way must have ended.
+        stall_by: When the socket must have taken some of what it owes us.
+        pings, resets: How much noise the peer has left.
     """
 
     __slots__ = (
         "_connection",
         "_greet_by",
+        "_interval_s",
+        "_is_deaf",
         "_limits",
-        "_pinged_at",
         "_poller",
-        "frame_since",
+        "_pong_by",
+        "frame_by",
         "heard_at",
-        "is_deaf",
         "pings",
         "resets",
-        "stalled_since",
+        "stall_by",
         "timer_tick",
     )
 
@@ -81,77 +83,82 @@ class Watch:
         self._connection = connection
         self._limits = limits
         self._poller = poller
+        self._interval_s = limits.keepalive_interval_ms / 1e3
         now = poller.now
-        self._greet_by = now + limits.preface_timeout_ms / 1e3  # 0 once the peer has
-        self._pinged_at = 0.0  # 0: no PING of ours is unanswered
+        self._greet_by = now + limits.preface_timeout_ms / 1e3
+        self._pong_by = NEVER
+        self._is_deaf = False  # we do not read from this peer at present
+        self.frame_by = NEVER
+        self.stall_by = NEVER
         self.heard_at = now
-        self.frame_since = 0.0
-        self.stalled_since = 0.0
-        self.is_deaf = False  # we do not read from this peer at present
         self.pings = Allowance(limits.max_pings_per_second, now)
         self.resets = Allowance(limits.max_resets_per_second, now)
         self.timer_tick = 0
-        self.arm()
+        self._arm()
 
     def greeted(self) -> None:
         """Preface and SETTINGS of the peer have arrived."""
-        if self._greet_by:
-            self._greet_by = 0.0
-            self.arm()
+        if self._greet_by != NEVER:
+            self._greet_by = NEVER
+            self._arm()
+
+    def frame_begun(self) -> None:
+        """Bytes came that ended no frame: one is under way, and nothing comes between its parts."""
+        if self.frame_by == NEVER:
+            self.frame_by = self._poller.now + self._limits.header_timeout_ms / 1e3
+            self._arm()
 
     def ping_answered(self) -> None:
         """The peer answered our PING."""
-        self._pinged_at = 0.0
+        self._pong_by = NEVER
 
-    def hears_again(self) -> None:
-        """Reading goes on after a pause of ours: its silence was not the peer's."""
-        self.is_deaf = False
+    def socket_took(self) -> None:
+        """The socket took some, and owes us more."""
+        self.stall_by = self._poller.now + self._limits.write_stall_timeout_ms / 1e3
+        self._arm()
+
+    def turn_deaf(self) -> None:
+        """We read no more from this peer, so its silence means nothing."""
+        self._is_deaf = True
+
+    def hear_again(self) -> None:
+        """Reading goes on after a pause of ours."""
+        self._is_deaf = False
         self.heard_at = self._poller.now
-        self._pinged_at = 0.0
-        self.arm()
+        self._pong_by = NEVER
+        self._arm()
 
-    def arm(self) -> None:
+    def _arm(self) -> None:
         """Set the timer to what is due first."""
-        due = self._due_s()
+        due = self.stall_by
+        if not self._is_deaf:
+            due = min(due, self._greet_by, self.frame_by, self._pong_by, self._ping_at())
         if due != NEVER:
             self._poller.timers.set(self, due)
 
-    def _due_s(self) -> float:
-        limits = self._limits
-        due = NEVER
-        if self.stalled_since:
-            due = self.stalled_since + limits.write_stall_timeout_ms / 1e3
-        if self.is_deaf:
-            return due
-        if self._greet_by:
-            return min(due, self._greet_by)
-        if self.frame_since:
-            due = min(due, self.frame_since + limits.header_timeout_ms / 1e3)
-        if self._pinged_at:
-            return min(due, self._pinged_at + limits.keepalive_timeout_ms / 1e3)
-        return min(due, self.heard_at + limits.keepalive_interval_ms / 1e3)
+    def _ping_at(self) -> float:
+        """When to ask for a sign of life: not before the peer has greeted, one PING at a time."""
+        if self._greet_by != NEVER or self._pong_by != NEVER:
+            return NEVER
+        return self.heard_at + self._interval_s
 
     def on_time(self, now_s: float) -> None:
         """Close the connection if the peer is late with something, or ask for a sign of life."""
-        connection, limits = self._connection, self._limits
+        connection = self._connection
         if connection.is_closed:
             return
-        if self.stalled_since and now_s >= self.stalled_since + limits.write_stall_timeout_ms / 1e3:
+        if now_s >= self.stall_by:
             connection.close("write_stall", "the peer took no byte in time")
-        elif self.is_deaf:
-            self.arm()
-        elif self._greet_by and now_s >= self._greet_by:
+        elif self._is_deaf:
+            self._arm()
+        elif now_s >= self._greet_by:
             connection.close("preface_timeout", "no TLS handshake and HTTP/2 preface in time")
-        elif self.frame_since and now_s >= self.frame_since + limits.header_timeout_ms / 1e3:
+        elif now_s >= self.frame_by:
             connection.close("header_timeout", "a frame or header block did not end in time")
-        elif self._pinged_at and now_s >= self._pinged_at + limits.keepalive_timeout_ms / 1e3:
+        elif now_s >= self._pong_by:
             connection.close("keepalive", "no answer to PING")
         else:
-            if (
-                not self._greet_by
-                and not self._pinged_at
-                and now_s >= self.heard_at + limits.keepalive_interval_ms / 1e3
-            ):
-                self._pinged_at = now_s
+            if now_s >= self._ping_at():
+                self._pong_by = now_s + self._limits.keepalive_timeout_ms / 1e3
                 connection.send_ping()
-            self.arm()
+            self._arm()

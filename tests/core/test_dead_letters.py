@@ -64,8 +64,8 @@ def test_record_says_queue_cause_times_and_final_attempt() -> None:
         enqueued_ms=enqueued_ms,
         flags=3,
     )
-    assert world.slots.bodies[record.slot] == b"body"
-    assert world.slots.bodies[record.reason_slot] == b"broken"
+    assert world.slots.body(record.slot) == b"body"
+    assert world.slots.body(record.reason_slot) == b"broken"
 
 
 def test_drained_records_are_deleted_in_the_same_batch() -> None:
@@ -298,6 +298,6 @@ def test_dead_letters_survive_a_restart_with_cause_and_reason() -> None:
 
     [record] = drain(world)
 
-    assert (record.cause, world.slots.bodies[record.reason_slot]) == (2, b"why")
+    assert (record.cause, world.slots.body(record.reason_slot)) == (2, b"why")
     world.do(Purge("q"))
     assert world.machine.statistics().dead_drained == 1

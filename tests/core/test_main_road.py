@@ -88,7 +88,7 @@ def test_everything_is_there_after_a_restart() -> None:
     drained = world.do(Drain())
     assert isinstance(drained, Drained)
     [record] = drained.records
-    assert world.slots.bodies[record.reason_slot] == b"broken"
+    assert world.slots.body(record.reason_slot) == b"broken"
 
 
 def test_order_goes_on_after_a_restart() -> None:

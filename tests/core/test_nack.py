@@ -149,7 +149,7 @@ def test_next_reason_replaces_the_last_and_silence_keeps_it() -> None:
         world.nack(job, attempt, reason=reason)
         world.reserve()
         world.commit()
-        assert world.slots.bodies[world.slots.find(REASONS, job)] == kept
+        assert world.slots.body(world.slots.find(REASONS, job)) == kept
 
 
 @pytest.mark.parametrize(

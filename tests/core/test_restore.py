@@ -6,32 +6,31 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from sepp.core.commands import Reserve
+from sepp.core.commands import DeadLetter, Drain, GiveBack, Release, Requeue, Reserve
 from sepp.core.limits import QueueLimits
 from sepp.core.outcomes import Acked, AttemptMismatch, Extended
 from sepp.core.queue import Counters
 from sepp.core.restore import InconsistentStateError
-from sepp.core.slots import DEAD, JOBS, LEASED, QUEUES, READY, REASONS, SCHEDULED
+from sepp.core.slots import DEAD, JOBS, LEASED, LIVE, QUEUES, READY, REASONS, SCHEDULED
 from sepp.core.timers import IDLE_MS
-from tests.core.world import World
+from tests.core.rebuild import compare_with_rebuilt
+from tests.core.world import World, job_id
 
 
 def test_ready_jobs_keep_order_priority_and_attempt() -> None:
     world = World()
     retried, *rest = world.enqueue(count=5)
-    [urgent] = world.enqueue(priority=9)
-    [first] = world.reserve()
-    assert first.job_id == urgent
     world.reserve()
     world.nack(retried)
+    urgent = world.enqueue(priority=9, count=2)
     before = world.machine.job_page("q", READY, cursor=None, limit=99)
 
     world.restart()
 
     assert world.machine.job_page("q", READY, cursor=None, limit=99) == before
     jobs = world.reserve(max_jobs=99)
-    assert [job.job_id for job in jobs] == [retried, *rest]
-    assert [job.attempt for job in jobs] == [2, 1, 1, 1, 1]
+    assert [job.job_id for job in jobs] == [*urgent, retried, *rest]
+    assert [job.attempt for job in jobs] == [1, 1, 2, 1, 1, 1, 1]
 
 
 def test_past_due_schedules_of_both_kinds_are_promoted_in_the_first_sweep() -> None:
@@ -127,8 +126,12 @@ def test_second_restart_changes_nothing() -> None:
 
 def test_queue_numbers_go_on_behind_the_largest() -> None:
     world = World()
-    world.enqueue("a")
+    [job] = world.enqueue("a")
     world.enqueue("b")
+    world.reserve("a")
+    world.ack(job)
+    world.pass_ms(IDLE_MS)
+    assert world.sweep().queues_freed == 1
     world.restart()
 
     world.enqueue("c")
@@ -167,12 +170,14 @@ def lose_a_job_with_a_reason(world: World) -> None:
 
 def invent_a_state(world: World) -> None:
     [slot] = [slot for slot in world.slots.live() if world.slots.table(slot) == JOBS]
-    world.slots.state[slot] = 77
+    world.slots.state[slot] = LIVE
+    world.slots.build({}, {slot: None}, {})
 
 
 def invent_a_priority(world: World) -> None:
     [slot] = [slot for slot in world.slots.live() if world.slots.table(slot) == JOBS]
     world.slots.priority[slot] = 10
+    world.slots.build({}, {slot: None}, {})
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def invent_a_priority(world: World) -> None:
         (forget_the_name, "queue number 1"),
         (lose_a_reason, "lost its reason"),
         (lose_a_job_with_a_reason, "1 reasons belong to no job"),
-        (invent_a_state, "unknown state 77"),
+        (invent_a_state, "unknown state 5"),
         (invent_a_priority, "priority 10"),
     ],
 )
@@ -218,3 +223,34 @@ def test_restored_lease_state_is_on_disk_already() -> None:
 
     assert world.state(job) == LEASED
     assert not world.has_writes()
+
+
+def test_each_step_of_a_life_is_in_the_batch_after_it() -> None:
+    world = World(retention_ms=60_000)
+    life: list[Callable[[], object]] = [
+        lambda: world.enqueue(delay_ms=100),
+        lambda: world.pass_ms(100),
+        world.sweep,
+        world.reserve,
+        lambda: world.extend(job_id(1), 50),
+        lambda: world.do(GiveBack(job_id(1), 1)),
+        world.reserve,
+        lambda: world.nack(job_id(1), directive=1, delay_ms=5, reason=b"x"),
+        lambda: world.pass_ms(5),
+        world.sweep,
+        lambda: world.reserve(lease_ms=5),
+        lambda: world.pass_ms(5),
+        world.sweep,
+        world.reserve,
+        lambda: world.do(Release(job_id(1), 3)),
+        lambda: world.do(Requeue("q", [job_id(1)])),
+        lambda: world.do(DeadLetter("q", [job_id(1)], b"y")),
+        lambda: world.do(Drain()),
+    ]
+    for step in life:
+        step()
+        world.commit()
+        compare_with_rebuilt(world)
+
+    assert world.state(job_id(1)) == 0
+    assert world.machine.statistics().dead_drained == 1

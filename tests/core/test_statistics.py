@@ -27,9 +27,9 @@ def test_depths_and_next_deadlines_of_a_queue() -> None:
     world.reserve(max_jobs=2, lease_ms=700)
     world.nack(dead, directive=2)
     world.pass_ms(10)
-    world.enqueue(priority=1)
+    world.enqueue(priority=9)
     world.pass_ms(10)
-    world.enqueue(priority=9, count=2)
+    world.enqueue(priority=1, count=2)
 
     statistics = world.machine.queue_statistics("q")
 

@@ -166,6 +166,18 @@ def test_order_of_arrival_holds_across_queues() -> None:
     assert world.woken() == [(first, [jobs[1].job_id]), (second, [jobs[0].job_id])]
 
 
+def test_order_of_arrival_holds_when_the_first_of_a_queue_was_served() -> None:
+    """Queue a has a second job, but its next waiter is younger than the first of queue b."""
+    world = World()
+    first, second, third = world.park("a"), world.park("b"), world.park("b", "a")
+    jobs = [world.new_job(name) for name in ("a", "a", "b")]
+
+    world.do(Enqueue(jobs))
+
+    a1, a2, b = (job.job_id for job in jobs)
+    assert world.woken() == [(first, [a1]), (second, [b]), (third, [a2])]
+
+
 def test_waiter_served_through_one_queue_does_not_hold_up_the_other() -> None:
     world = World()
     both, later = world.park("a", "b"), world.park("b")

@@ -15,6 +15,7 @@ from sepp.core.commands import (
     Sweep,
 )
 from sepp.core.limits import QueueLimits
+from sepp.core.lookups import lookups
 from sepp.core.machine import Machine
 from sepp.core.outcomes import Accepted, Done, Enqueued, Leased, LeasedJob, Outcome, Parked, Swept
 from sepp.core.slots import JOBS, QUEUES
@@ -88,23 +89,31 @@ class World:
         self.log_ms = max(self.log_ms, self.wall_ms)
 
     def do(self, command: Command) -> Outcome:
-        """Handle one command; the machine must be sound afterwards."""
+        """Handle one command; the machine must be sound afterwards and have kept its word."""
+        self.slots.finds.clear()
         outcome = self.machine.handle(command, self.now())
+        assert set(self.slots.finds) <= set(lookups(command)), "looked up what was not announced"
         self.machine.check()
         return outcome
 
     def commit(self) -> None:
         """Write the open group, as the committer does."""
         self.slots.build(self.machine.puts, self.machine.states, self.machine.deletes)
+        self.slots.check_disk()
 
-    def restart(self) -> None:
-        """Stop and start: nothing is left but the slots; the steady clock is set to the wall."""
+    def restart(self, *, skew_ms: int = 0) -> None:
+        """Stop and start: nothing is left but the disk; the steady clock is set to the wall.
+
+        `skew_ms` is how far the wall clock is stepped while the store is opened.
+        """
         self.commit()
         self.steady_ms = self.wall_ms
+        self.step_wall(skew_ms)
+        self.slots = FakeSlots(self.slots.disk)
         self.machine = self._new_machine()
         live = list(self.slots.live())
         names = {
-            self.slots.queue[slot]: self.slots.bodies[slot].decode()
+            self.slots.queue[slot]: self.slots.body(slot).decode()
             for slot in live
             if self.slots.table(slot) == QUEUES
         }

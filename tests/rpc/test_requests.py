@@ -1,4 +1,4 @@
-"""What a request must look like: every fault is answered on its own stream, and no other notices."""
+"""What a request must look like: each fault is answered on its own stream, no other notices."""
 
 import gzip
 

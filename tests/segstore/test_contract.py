@@ -44,7 +44,6 @@ async def test_a_new_store_is_empty_and_stands_at_the_start(world: World) -> Non
     store = await world.open()
 
     position = store.position()
-
     assert list(store.scan()) == []
     assert (position.epoch, position.last_lsn, position.log_clock_ms) == (0, 0, 0)
     assert len(position.store_uuid) == 16
@@ -61,8 +60,8 @@ async def test_each_open_for_writing_is_a_new_epoch_with_a_record(world: World) 
     store = await world.open()
 
     assert await store.become_writer() == 2
-    assert (store.position().epoch, store.position().last_lsn) == (2, 2)
-    assert store.position().store_uuid == uuid
+    position = store.position()
+    assert (position.epoch, position.last_lsn, position.store_uuid) == (2, 2, uuid)
     await store.close()
 
 
@@ -201,8 +200,7 @@ async def test_a_freed_slot_is_clean_when_it_is_used_again(world: World) -> None
 
     again = put(store, 2)
 
-    assert again == slot
-    assert store.slots.key(again) == key(2)
+    assert (again, store.slots.key(again)) == (slot, key(2))
     assert (store.slots.state[again], store.slots.at_ms[again]) == (0, 0)
     assert store.slots.body_length[again] == 0
     await commit(store, states=[again])
@@ -228,9 +226,7 @@ async def test_lsns_count_records_and_nothing_else(world: World) -> None:
 async def test_an_empty_batch_uses_no_lsn(world: World) -> None:
     store = await open_writer(world)
 
-    batch = await commit(store)
-
-    assert batch.count == 0
+    assert (await commit(store)).count == 0
     assert store.position().last_lsn == 1
     await store.close()
 

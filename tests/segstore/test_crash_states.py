@@ -12,7 +12,7 @@ SEED = 7
 def contents(vfs: SimVFS, path: str, **options: object) -> set[bytes | None]:
     """Return what a crash may leave of one file, None for nothing."""
     found: set[bytes | None] = set()
-    for image in crash_images(vfs, random=Random(SEED), **options):  # type: ignore[arg-type]
+    for image in crash_images(vfs, random=Random(SEED), **options):  # type: ignore[arg-type]  # options of several types
         number = image.names.get(path)
         found.add(None if number is None else image.contents[number])
     return found

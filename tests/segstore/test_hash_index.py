@@ -46,11 +46,11 @@ async def test_buckets_split_as_entries_come() -> None:
     rig = IndexRig(recent_max=1000)
     random = Random(3)
 
-    await rig.fill(40_000, random)
+    await rig.fill(30_000, random)
 
     file = rig.index._file
     assert file is not None
-    assert 40_000 / 240 < file.bucket_count < 40_000 / 200
+    assert 30_000 / 240 < file.bucket_count < 30_000 / 200
     assert rig.warnings == []
     await rig.check(random)
 
@@ -103,14 +103,14 @@ async def test_a_key_that_comes_back_leads_to_its_new_slot() -> None:
 async def test_churn_at_a_steady_size_does_not_let_the_file_grow() -> None:
     rig = IndexRig(recent_max=200)
     random = Random(7)
-    keys = await rig.fill(20_000, random)
+    keys = await rig.fill(10_000, random)
     assert rig.index._file is not None
     before = rig.index._file.bucket_count
 
     for _ in range(10):
-        for key in keys[:5000]:
+        for key in keys[:2500]:
             rig.remove(1, key)
-        keys = keys[5000:] + await rig.fill(5000, random)
+        keys = keys[2500:] + await rig.fill(2500, random)
 
     assert rig.index._file.bucket_count <= before + 3
     assert rig.index.recent_count() <= 400

@@ -92,6 +92,12 @@ def chosen(subjects: Sequence[Subject], names: Sequence[str] | None) -> list[Sub
     return [known[name] for name in names]
 
 
+def python_of(arguments: argparse.Namespace) -> str:
+    """The Python for our server and its drivers. Raises RunError when none can be made."""
+    given: str | None = arguments.python
+    return given or ours.default_python()
+
+
 def plan_of(arguments: argparse.Namespace) -> rounds.Plan:
     """The plan the options ask for."""
     return rounds.Plan(
@@ -106,7 +112,8 @@ def plan_of(arguments: argparse.Namespace) -> rounds.Plan:
 def compare(arguments: argparse.Namespace, *, with_peers: bool) -> int:
     """Our rows, then the peers', interleaved; a table, the ratios, a chart."""
     plan = plan_of(arguments)
-    mine = our_subjects(arguments.python, plan)
+    is_ours_wanted = any(name.startswith("sepp-") for name in arguments.only or ["sepp-trio"])
+    mine = our_subjects(python_of(arguments), plan) if is_ours_wanted else []
     theirs = installed_peers(plan) if with_peers else []
     subjects = chosen([*mine, *theirs], arguments.only)
     mine = [subject for subject in mine if subject in subjects]
@@ -177,7 +184,8 @@ def run_sweep(arguments: argparse.Namespace) -> int:
             raise RunError(f"no group {name!r}; there are {', '.join(sweep.GROUPS)}")
     with working_folder(arguments.work) as folder:
         facts = machine.facts(folder)
-        groups, results, found = sweep.run(names, arguments.python, plan, folder, tell=tell)
+        python = python_of(arguments)
+        groups, results, found = sweep.run(names, python, plan, folder, tell=tell)
     notes = [*facts.lines(), rounds.disturbance(results)]
     text = report.page(["\n".join(notes), sweep.table(groups, found)])
     data = {
@@ -192,11 +200,11 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 
 def run_latency(arguments: argparse.Namespace) -> int:
     """Round trips on one connection."""
-    plan = plan_of(arguments)
+    plan, python = plan_of(arguments), python_of(arguments)
     with working_folder(arguments.work) as folder:
         facts = machine.facts(folder)
-        found, sync_ms = latency.measure_modes(arguments.python, plan, folder, tell=tell)
-        found += latency.measure_busy(arguments.python, plan, folder, tell=tell)
+        found, sync_ms = latency.measure_modes(python, plan, folder, tell=tell)
+        found += latency.measure_busy(python, plan, folder, tell=tell)
     text = report.page(["\n".join(facts.lines()), latency.table(found, sync_ms)])
     data = {
         "facts": facts.as_dict(),
@@ -232,7 +240,7 @@ def _add_common(parser: argparse.ArgumentParser, *, seconds: float, rounds_count
     add("--connections", type=_positive, default=2, help="of both sides together (default 2)")
     add("--payload-bytes", type=_positive, default=256, help="of a job (default 256)")
     add("--only", type=_names, help="comma-separated names, instead of all")
-    add("--python", default=ours.default_python(), help="the Python that has the server")
+    add("--python", help="the Python that has the server (default: the project's environment)")
     add("--output", type=Path, default=RESULTS, help="folder for table, JSON and chart")
     add("--work", type=Path, default=WORK, help="folder for data: its disk is what is measured")
 

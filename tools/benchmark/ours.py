@@ -1,9 +1,12 @@
 """Our own server as a subject: with the thin load generator, and with the official client."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+from tools import environment
 from tools.benchmark.peers import ROOT, sepp_py_python
+from tools.benchmark.processes import RunError
 from tools.benchmark.subjects import Subject, python_driver
 
 PERSIST_MODES = ("sync_all", "sync_data", "buffer")
@@ -15,9 +18,16 @@ DURABLE = {
 
 
 def default_python() -> str:
-    """The Python that has the server: the development environment's, else the one running."""
-    venv = ROOT / ".venv" / "bin" / "python"
-    return str(venv) if venv.exists() else sys.executable
+    """The Python that has what the server needs: the one running, or the project's environment.
+
+    The environment is made if it is not there yet. Raises RunError when it cannot be.
+    """
+    if sys.prefix != sys.base_prefix and find_spec("ngh2") is not None:
+        return sys.executable
+    try:
+        return str(environment.ensure_own(is_dev=False))
+    except environment.SetupFailed as error:
+        raise RunError(f"set-up failed: {error}") from error
 
 
 def write_config(

@@ -1,232 +1,241 @@
-"""The thin load generator for our server: one process, one loop, no task a call.
+"""The thin load generator for our server: callbacks on `sepp.rpc.channel`, no task a call.
 
-Requests are encoded once where they do not change; answers are parsed with protobuf, so each job is
-known to have been stored, leased and acknowledged. Orders come as in lines.py; between orders the
-loop goes on, so connections that only wait answer the server's pings.
+One process, one loop. Requests are encoded once where they do not change; answers are parsed with
+protobuf, so each job is known to have been stored, leased and acknowledged. Orders come as in
+lines.py; between orders the loop goes on, so connections that only wait answer the server's pings.
 
 Order fields beyond lines.js: `batch` jobs in one EnqueueBatch, `reserve` as max_jobs, `queues` to
 spread the jobs over, `scheduled_s` to put them into the future, `pace` in jobs a second.
 """
 
-import contextlib
 import gc
 import json
 import os
-import select
 import sys
-import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
+import trio
 from lines import Meter, say
 from parties import (
+    CALL_SECONDS,
     RESERVE,
     SERVER_INFO,
+    Answer,
     Producer,
     Traveller,
     Worker,
+    enqueue_request,
     queue_names,
     reserve_request,
     share_of,
 )
-from wire import CallError, Wire, frame
 
-from sepp._generated import queue_pb2 as pb
+from sepp.rpc.channel import Channel, RpcError
+from sepp.rpc.poller import Poller
 
+HOST = "127.0.0.1"
 PARK_SECONDS = 300
-START_SECONDS_MAX = 30
-POLL_SECONDS = 0.05
-PACED_POLL_SECONDS = 0.002
+START_SECONDS_MAX = 60
+RETRY_SECONDS = 0.05
+PACE_SECONDS = 0.002
+
+Party = Producer | Worker | Traveller
+
+
+class PhaseFailedError(Exception):
+    """The server answered something that makes the figures worthless."""
 
 
 class Generator:
     """Connections, the phase under way and the parties in it."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.port: int = options["port"]
+    def __init__(self, poller: Poller, options: dict[str, Any]) -> None:
+        self.poller = poller
+        self.options = options
         self.payload = b"x" * options["payload_bytes"]
-        self.epoll = select.epoll()
-        self.wires: dict[int, Wire] = {}
-        self.wait_ready()
-        opened = [self.open_wire() for _ in range(options["connections"])]
-        # One half for the producers, one for the workers; a single connection serves both.
-        half = len(opened) // 2
-        self.producer_wires = opened[:half] or opened
-        self.worker_wires = opened[half:]
+        self.producer_channels: list[Channel] = []
+        self.worker_channels: list[Channel] = []
         self.meter: Meter
         self.answer: dict[str, Any] | None = None
-        self.active_count = 0  # parties with a call under way
-        self.producer_count = 0
         self.stalled: list[Producer] = []
+        self.active_count = 0  # parties that still go on
+        self.producer_count = 0
+        self.failure: object = None
+        self.over = trio.Event()  # the figures are taken
+        self.ended = trio.Event()  # and no call is under way any more
 
-    def open_wire(self) -> Wire:
+    # Connections
+
+    async def connect(self) -> None:
+        """Connect once the server serves: one half for the producers, one for the workers."""
+        with trio.fail_after(START_SECONDS_MAX):
+            await self.wait_ready()
+            opened = [await self.open_channel() for _ in range(self.options["connections"])]
+        half = len(opened) // 2
+        self.producer_channels = opened[:half] or opened  # a single connection serves both
+        self.worker_channels = opened[half:]
+
+    async def open_channel(self) -> Channel:
         """One more connection."""
-        wire = Wire(self.port, self.epoll)
-        self.wires[wire.socket.fileno()] = wire
-        return wire
+        return await Channel.connect(self.poller, HOST, self.options["port"])
 
-    def wait_ready(self) -> None:
-        """Call until the server answers: it listens before it has read its data."""
-        give_up = time.monotonic() + START_SECONDS_MAX
-        ready: list[bytes] = []
-        while not ready:
-            wire = self.open_wire()
+    async def wait_ready(self) -> None:
+        """Ask until the server answers: it listens before it has read its data."""
+        channel = await self.open_channel()
+        while True:
             try:
-                wire.call(SERVER_INFO, frame(b""), ready.append)
-                wire.flush()
-                while not ready:
-                    self.poll(START_SECONDS_MAX)
-            except CallError:
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(0.05)
-            finally:
-                del self.wires[wire.socket.fileno()]
-                wire.close()
+                await channel.unary(SERVER_INFO, b"", timeout_s=CALL_SECONDS)
+            except RpcError:
+                await trio.sleep(RETRY_SECONDS)
+            else:
+                channel.close()
+                return
 
-    def poll(self, seconds: float) -> None:
-        """Wait for answers and handle what came."""
-        wires = self.wires
-        for handle, _ in self.epoll.poll(seconds):
-            wire = wires.get(handle)
-            if wire is not None:
-                wire.receive()
-
-    # Parties
-
-    def parties(self, order: dict[str, Any]) -> list[Producer | Worker | Traveller]:
-        """The parties an order asks for, not started yet."""
-        phase, count = order["phase"], order["parties"]
-        queues = queue_names(order)
-        found: list[Producer | Worker | Traveller] = []
-        if phase == "latency":
-            request = self.batch(queues[0], order)
-            body = frame(reserve_request(queues, 1))
-            return [Traveller(self, self.producer_wires[0], request, body)]
-        if phase in ("drain", "both"):
-            bodies = [frame(reserve_request([name], order["reserve"])) for name in queues]
-            for i in range(count):
-                wire = self.worker_wires[i % len(self.worker_wires)]
-                found.append(Worker(self, wire, share_of(bodies, i, count)))
-        if phase in ("enqueue", "both"):
-            batches = [self.batch(name, order) for name in queues]
-            for i in range(count):
-                wire = self.producer_wires[i % len(self.producer_wires)]
-                found.append(Producer(self, wire, share_of(batches, i, count), order["batch"]))
-        return found
-
-    def batch(self, queue: str, order: dict[str, Any]) -> pb.EnqueueBatchRequest:
-        """An enqueue request of the order's batch size for one queue."""
-        job = pb.EnqueueRequest(queue=queue, job_type="bench")
-        job.payload.data = self.payload
-        job.payload.encoding = "raw"
-        if "scheduled_s" in order:
-            job.scheduled_at.FromSeconds(int(time.time()) + order["scheduled_s"])
-        return pb.EnqueueBatchRequest(jobs=[job] * order["batch"])
-
-    def park(self, order: dict[str, Any]) -> dict[str, Any]:
+    async def park(self, order: dict[str, Any]) -> dict[str, Any]:
         """Leave `jobs` reserves waiting on queues of their own, over connections of their own."""
-        queues = queue_names(order)
-        bodies = [frame(reserve_request([name], 1, wait_seconds=PARK_SECONDS)) for name in queues]
-        opened = [self.open_wire() for _ in range(order["connections"])]
+        names = queue_names(order)
+        messages = [reserve_request([name], 1, wait_seconds=PARK_SECONDS) for name in names]
+        opened = [await self.open_channel() for _ in range(order["connections"])]
         for i in range(order["jobs"]):
-            opened[i % len(opened)].call(RESERVE, bodies[i % len(bodies)], unexpected)
-        for wire in opened:
-            wire.flush()
-        # They are all with the server once it has answered a call sent behind them.
-        echoes: list[bytes] = []
-        for wire in opened:
-            wire.call(SERVER_INFO, frame(b""), echoes.append)
-            wire.flush()
-        while len(echoes) < len(opened):
-            self.poll(POLL_SECONDS)
-        return {"phase": "park", "enqueued": order["jobs"], "completed": 0, "seconds": 0.0}
+            message = messages[i % len(messages)]
+            opened[i % len(opened)].start(
+                RESERVE, message, self.parked_answered, timeout_s=PARK_SECONDS + CALL_SECONDS
+            )
+        for channel in opened:
+            # Once a call sent behind them is answered, they are all with the server.
+            await channel.unary(SERVER_INFO, b"", timeout_s=CALL_SECONDS)
+        figures = {"enqueued": order["jobs"], "completed": 0, "seconds": 0.0}
+        return {"phase": "park", **figures, "client_cpu_seconds": 0.0}
+
+    def parked_answered(self, answer: Answer) -> None:
+        """A parked reserve came back, so what is measured beside it is not what it says."""
+        self.fail(f"a reserve that should only wait was answered: {answer!r}")
 
     # A phase
 
-    def run(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out a phase and give its result; returns when no call is left under way."""
+    def parties(self, order: dict[str, Any]) -> list[Party]:
+        """The parties an order asks for, not started yet."""
+        phase, count = order["phase"], order["parties"]
+        names = queue_names(order)
+        batch, scheduled_s = order["batch"], order.get("scheduled_s")
+        requests = [enqueue_request(name, self.payload, batch, scheduled_s) for name in names]
+        reserves = [reserve_request([name], order["reserve"]) for name in names]
+        if phase == "latency":
+            return [Traveller(self, self.producer_channels[0], requests[0], reserves[0])]
+        found: list[Party] = []
+        for i in range(count):
+            if phase in ("drain", "both"):
+                channel = self.worker_channels[i % len(self.worker_channels)]
+                found.append(Worker(self, channel, share_of(reserves, i, count)))
+            if phase in ("enqueue", "both"):
+                channel = self.producer_channels[i % len(self.producer_channels)]
+                found.append(Producer(self, channel, share_of(requests, i, count)))
+        return found
+
+    async def run(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Carry out a phase; returns its result when no call is left under way.
+
+        Raises PhaseFailedError.
+        """
         if order["phase"] == "park":
-            return {**self.park(order), "client_cpu_seconds": 0.0}
+            return await self.park(order)
         parties = self.parties(order)
-        self.meter = meter = Meter(order)
         self.answer = None
         self.stalled = []
         self.active_count = len(parties)
-        self.producer_count = sum(isinstance(party, Producer) for party in parties)
+        self.producer_count = sum(type(party) is Producer for party in parties)
+        self.over, self.ended = trio.Event(), trio.Event()
+        self.meter = meter = Meter(order)
         for party in parties:
             party.go_on()
-        self.flush_all()
-        is_paced = meter.pace is not None
-        while self.active_count:
-            self.poll(PACED_POLL_SECONDS if is_paced else POLL_SECONDS)
-            if self.answer is None and time.perf_counter() >= meter.hard_end:
-                self.finish()
-            if self.stalled:
-                stalled, self.stalled = self.stalled, []
-                for producer in stalled:
-                    producer.go_on()
-                self.flush_all()
+        async with trio.open_nursery() as nursery:
+            if meter.pace is not None:
+                nursery.start_soon(self.keep_pace)
+            with trio.move_on_after(meter.hard_end - meter.started):
+                await self.over.wait()
+            self.finish()
+            with trio.move_on_after(CALL_SECONDS):
+                await self.ended.wait()
+            nursery.cancel_scope.cancel()
+        if self.failure is not None:
+            raise PhaseFailedError(f"{order['phase']}: {self.failure}")
         assert self.answer is not None
         return self.answer
 
-    def flush_all(self) -> None:
-        """Send what was queued outside an answer's handling."""
-        for wire in self.wires.values():
-            wire.flush()
+    async def keep_pace(self) -> None:
+        """Wake producers whose next job has become due."""
+        while True:
+            await trio.sleep(PACE_SECONDS)
+            stalled, self.stalled = self.stalled, []
+            for producer in stalled:
+                producer.go_on()
 
     def finish(self) -> None:
         """The phase is over: take its result now; the parties end with their next answer."""
         if self.answer is None:
             self.answer = self.meter.result()
+            self.over.set()
 
-    def producer_ended(self) -> None:
-        """A producer has used up count or time."""
+    def fail(self, what: object) -> None:
+        """End the phase at once; calls still under way are not waited for."""
+        self.failure = what
+        self.over.set()
+        self.ended.set()
+
+    def party_ended(self, party: object) -> None:
+        """A party has no call under way and starts no more."""
         self.active_count -= 1
-        self.producer_count -= 1
-        if self.producer_count == 0:
-            if self.meter.phase == "both":
-                self.meter.goal = self.meter.enqueued
-                if self.meter.is_drained():
-                    self.finish()
-            else:
-                self.finish()
+        if type(party) is Producer:
+            self.producer_count -= 1
+            if self.producer_count == 0:
+                self.producers_ended()
+        if self.active_count == 0:
+            self.ended.set()
+
+    def producers_ended(self) -> None:
+        """Either that was all, or the workers now know how far they have to go."""
+        if self.meter.phase == "both":
+            self.meter.goal = self.meter.enqueued
+        if self.meter.phase != "both" or self.meter.is_drained():
+            self.finish()
 
 
-def unexpected(message: bytes) -> None:
-    """A parked reserve was answered, so what is measured beside it is not what it says."""
-    raise CallError(f"a reserve that should only wait was answered: {message!r}")
-
-
-def main() -> None:
-    """Connect, say what we are, then orders until the end of input."""
-    generator = Generator(json.loads(sys.argv[1]))
-    # Nothing here makes cycles; a collection would only show up as a stall of the server.
-    gc.disable()
-    say({"client": f"thin generator on ngh2, Python {sys.version.split()[0]}"})
-    generator.epoll.register(0, select.EPOLLIN | select.EPOLLHUP)
+async def input_lines() -> AsyncIterator[bytes]:
+    """Lines of standard input as they come, without blocking the loop."""
     rest = b""
-    order: dict[str, Any] | None = None
     while True:
-        for handle, _ in generator.epoll.poll(1):
-            if handle in generator.wires:
-                generator.wires[handle].receive()
-                continue
-            chunk = os.read(0, 1 << 16)
-            if not chunk:
-                return
-            rest += chunk
-        while b"\n" in rest:
-            line, rest = rest.split(b"\n", 1)
+        await trio.lowlevel.wait_readable(0)
+        chunk = os.read(0, 1 << 16)
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+
+
+async def main() -> None:
+    """Connect, say what we are, then orders until the end of input."""
+    poller = Poller()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(poller.run)
+        generator = Generator(poller, json.loads(sys.argv[1]))
+        await generator.connect()
+        # Nothing here makes cycles; a collection would only show up as a stall of the server.
+        gc.disable()
+        say({"client": f"thin generator, Python {sys.version.split()[0]}"})
+        order: dict[str, Any] | None = None
+        async for line in input_lines():
             if order is None:
                 order = json.loads(line)
                 say({"prepared": True})
             else:
-                generator.epoll.unregister(0)  # level-triggered: it would keep a phase spinning
-                say(generator.run(order))
-                generator.epoll.register(0, select.EPOLLIN | select.EPOLLHUP)
+                say(await generator.run(order))
                 order = None
+        nursery.cancel_scope.cancel()
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        main()
+    with suppress(KeyboardInterrupt):
+        trio.run(main)
