@@ -50,9 +50,12 @@ def lines(
 
 def _server_lines(vitals: Vitals, capacity: int) -> list[Attention]:
     found = []
-    if vitals.refuses_enqueues:
+    if vitals.is_disk_full:
         text = "the disk is nearly full: new jobs are refused, acks go on"
         found.append(Attention(level="bad", rule="disk_full", text=text))
+    if vitals.is_memory_short:
+        text = "the server is above server.max_memory_bytes: new jobs are refused, acks go on"
+        found.append(Attention(level="bad", rule="memory_short", text=text))
     if vitals.command_queue_len >= COMMAND_QUEUE_SHARE * capacity:
         text = f"{vitals.command_queue_len:,} of {capacity:,} places of the command queue are taken"
         found.append(Attention(level="bad", rule="command_queue", text=text))

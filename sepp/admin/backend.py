@@ -130,7 +130,8 @@ class Vitals:
     """The state of the moment, from counters."""
 
     command_queue_len: int = 0
-    refuses_enqueues: bool = False  # the disk has no room for new jobs
+    is_disk_full: bool = False  # new jobs are refused
+    is_memory_short: bool = False  # new jobs are refused
     last_reload_error: str | None = None
 
 

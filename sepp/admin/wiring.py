@@ -16,14 +16,16 @@ from sepp.admin import app
 from sepp.admin.backend import CommandRefusedError, Facts, ServerDetails, Vitals
 from sepp.admin.core_backend import CoreBackend, FollowUp
 from sepp.clock import Clock
-from sepp.committer import BUCKETS_S, Committer
+from sepp.committer import Committer
 from sepp.config.address import Address, parse_address
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
 from sepp.core.commands import Command
 from sepp.core.outcomes import Outcome
+from sepp.counts import BUCKETS_MS
 from sepp.journal import Journal
 from sepp.logs import get_logger
+from sepp.memory import resident_bytes
 from sepp.reloader import Reloader
 from sepp.request import Refusal, Refused
 from sepp.service import new_job_id
@@ -33,6 +35,7 @@ log = get_logger("sepp.admin")
 _REFUSALS: Final = {
     Refusal.OVERLOADED: "not done: the server is overloaded, its command queue is full",
     Refusal.DISK_FULL: "not done: the disk is nearly full",
+    Refusal.MEMORY_SHORT: "not done: the server is above server.max_memory_bytes",
     Refusal.STOPPING: "not done: the server is stopping",
     Refusal.UNKNOWN: "the store failed; whether it was done is not known",
 }
@@ -57,7 +60,8 @@ class CommitterDoor:
         """Return the state of the moment."""
         return Vitals(
             command_queue_len=self._committer.waiting_count(),
-            refuses_enqueues=self._store.room() is not Room.OK,
+            is_disk_full=self._store.room() is not Room.OK,
+            is_memory_short=self._committer.is_memory_short,
         )
 
     async def details(self) -> ServerDetails:
@@ -66,7 +70,7 @@ class CommitterDoor:
         store = self._store.stats()
         await trio.lowlevel.checkpoint()
         return ServerDetails(
-            memory_bytes=_resident_bytes(),
+            memory_bytes=resident_bytes(),
             data_bytes=store.log_bytes,
             live_bytes=store.live_bytes,
             segment_count=store.segment_count,
@@ -76,14 +80,6 @@ class CommitterDoor:
             commit_p50_ms=_quantile_ms(statistics.buckets, 0.5),
             commit_p99_ms=_quantile_ms(statistics.buckets, 0.99),
         )
-
-
-def _resident_bytes() -> int | None:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _free_bytes(path: str) -> int | None:
@@ -98,10 +94,10 @@ def _quantile_ms(buckets: Sequence[int], share: float) -> float | None:
     """Return the upper bound of the bucket that holds the quantile; None when nothing was seen."""
     total = sum(buckets)
     seen = 0
-    for count, bound in zip(buckets, BUCKETS_S, strict=False):
+    for count, bound in zip(buckets, BUCKETS_MS, strict=False):
         seen += count
         if total and seen >= share * total:
-            return bound * 1000
+            return bound
     return None
 
 

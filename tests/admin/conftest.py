@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from sepp import reloader
+from sepp.admin import listing
 from sepp.admin.app import application
 from sepp.admin.site import Site
 from tests.fakes.operators import SECRETS, FakeServer
@@ -54,8 +55,12 @@ class Console:
 
 @pytest.fixture
 async def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Console]:
-    """A console whose server follows its configuration file, looking at it every 5 ms."""
+    """A console whose server follows its configuration file, looking at it every 5 ms.
+
+    It has all the time it needs to look for jobs, so that a busy machine changes no answer.
+    """
     monkeypatch.setattr(reloader, "POLL_S", 0.005)
+    monkeypatch.setattr(listing, "LOOKING_S", 3600.0)
     found = Console(FakeServer(tmp_path))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.server.watch)

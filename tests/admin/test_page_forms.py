@@ -315,6 +315,13 @@ def test_entries_are_told_in_words(action: str, details: dict[str, Any], words: 
 # Documents, charts, static files
 
 
+def test_headings_of_one_name_have_anchors_of_their_own() -> None:
+    html, headings = markdown.render("### [metrics]\n\n## Metrics\n\n## Metrics\n")
+
+    assert headings == [("metrics-1", "Metrics"), ("metrics-2", "Metrics")]
+    assert '<h4 id="metrics">' in html
+
+
 def test_markdown_renders_our_pieces_and_escapes_the_rest() -> None:
     html, headings = markdown.render(
         "# T\n\nA **b** `c<d>` [x](#y) [z](FILE.md) <i>\n\n## Two *a*\n\n- one\n  more\n- two\n\n"

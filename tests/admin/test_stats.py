@@ -207,11 +207,12 @@ def test_worst_comes_first_one_line_a_queue() -> None:
         condition(name="many", died=41, last_nack_reason="boom", ready=99, limit=100),
         condition(name="stuck", ready=8412, stuck_since_ms=START_MS - 360_000),
         condition(name="fine", ready=5, oldest_ready_at_ms=START_MS - 1000),
-        vitals=Vitals(80, True, "bad file"),
+        vitals=Vitals(80, is_disk_full=True, is_memory_short=True, last_reload_error="bad file"),
     )
 
     assert found == [
         "bad -: the disk is nearly full: new jobs are refused, acks go on",
+        "bad -: the server is above server.max_memory_bytes: new jobs are refused, acks go on",
         "bad -: 80 of 100 places of the command queue are taken",
         "bad -: the last reload failed, the old configuration runs: bad file",
         "bad many: 41 died in 10 min: boom",

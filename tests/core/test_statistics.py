@@ -5,6 +5,7 @@ import pytest
 from sepp.core.commands import DeadLetter
 from sepp.core.limits import QueueLimits
 from sepp.core.slots import DEAD, LEASED, READY, SCHEDULED
+from sepp.core.timers import IDLE_MS
 from tests.core.world import START_MS, World, job_id
 
 
@@ -214,3 +215,21 @@ def test_a_job_knows_its_own_place_in_the_listing(state: int) -> None:
         assert world.machine.job_row(row.job_id) == row
         rest = world.machine.job_page("q", state, cursor=row.cursor, limit=99).jobs
         assert rest == rows[place + 1 :]
+
+
+def test_totals_keep_what_forgotten_queues_counted() -> None:
+    world = World()
+    [job] = world.enqueue("short")
+    world.reserve("short")
+    world.ack(job)
+    world.commit()
+    world.park("long", wait_ms=1_000_000)
+    before = world.machine.totals()
+
+    world.pass_ms(IDLE_MS)
+    world.sweep()
+
+    after = world.machine.totals()
+    assert (before.queues, before.waiters, before.forgotten.acked) == (2, 1, 0)
+    assert (after.queues, after.waiters) == (1, 1)
+    assert (after.forgotten.enqueued, after.forgotten.reserved, after.forgotten.acked) == (1, 1, 1)

@@ -92,7 +92,7 @@ class FakeDoor:
 
     def vitals(self) -> Vitals:
         now = self.now_vitals
-        return Vitals(now.command_queue_len, now.refuses_enqueues)
+        return Vitals(now.command_queue_len, now.is_disk_full, now.is_memory_short)
 
     async def details(self) -> ServerDetails:
         return ServerDetails(

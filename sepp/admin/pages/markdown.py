@@ -25,6 +25,7 @@ def render(text: str) -> tuple[Markup, list[tuple[str, str]]]:
     headings: list[tuple[str, str]] = []
     lines = iter(text.split("\n"))
     pending: list[str] = []
+    anchors: set[str] = set()
     for line in lines:
         if _FENCE.match(line):
             _flush(blocks, pending)
@@ -32,7 +33,7 @@ def render(text: str) -> tuple[Markup, list[tuple[str, str]]]:
         elif (match := _HEADING.match(line)) is not None:
             _flush(blocks, pending)
             level, words = len(match[1]), match[2].strip()
-            anchor = _anchor(words)
+            anchor = _unused(_anchor(words), anchors)
             if level == 2:
                 headings.append((anchor, _plain(words)))
             tag = f"h{level + 1}"  # the page has its own first heading
@@ -43,6 +44,17 @@ def render(text: str) -> tuple[Markup, list[tuple[str, str]]]:
             pending.append(line)
     _flush(blocks, pending)
     return Markup("\n").join(map(Markup, blocks)), headings
+
+
+def _unused(anchor: str, anchors: set[str]) -> str:
+    """Return the anchor, numbered if an earlier heading has it, as other renderers do it."""
+    found = anchor
+    number = 0
+    while found in anchors:
+        number += 1
+        found = f"{anchor}-{number}"
+    anchors.add(found)
+    return found
 
 
 def _fenced(lines: Iterator[str]) -> str:
