@@ -15,6 +15,7 @@ from sepp import __version__, http1
 from sepp.admin import app
 from sepp.admin.backend import CommandRefusedError, Facts, ServerDetails, Vitals
 from sepp.admin.core_backend import CoreBackend, FollowUp
+from sepp.certificates import Certificates
 from sepp.clock import Clock
 from sepp.committer import Committer
 from sepp.config.address import Address, parse_address
@@ -127,7 +128,8 @@ class Listener:
 
     address: Address
     sockets: list[socket]
-    tls: SSLContext | None
+    tls: SSLContext | None = None
+    certificates: Certificates | None = None
 
     def close(self) -> None:
         """Give the port back without serving it."""
@@ -146,25 +148,32 @@ def listen(config: Config) -> Listener | None:
         return None
     address = parse_address(admin.listen_addr)
     assert address is not None, "checked with the configuration"
-    tls = None
-    if admin.tls_cert_path is not None and admin.tls_key_path is not None:
-        try:
-            tls = http1.tls_context(admin.tls_cert_path, admin.tls_key_path)
-        except (OSError, ValueError) as fault:
-            text = (
-                f"cannot use admin.tls_cert_path {admin.tls_cert_path} with "
-                f"admin.tls_key_path {admin.tls_key_path}: {fault}"
-            )
-            raise OSError(text) from None
+    tls = _tls(admin.tls_cert_path, admin.tls_key_path)
     try:
         bound = http1.bind(address.host, address.port)
     except OSError as fault:
         text = f"cannot listen on admin.listen_addr {admin.listen_addr}: {fault.strerror}"
         raise OSError(text) from None
     real = Address(address.host, bound.getsockname()[1])
-    if admin.keys is not None and tls is None and not address.is_loopback:
+    if admin.keys is not None and not tls and not address.is_loopback:
         log.warning("admin keys and cookies travel in plaintext: admin.tls_cert_path is not set")
-    return Listener(real, [bound], tls)
+    return Listener(real, [bound], *tls)
+
+
+def _tls(cert: str | None, key: str | None) -> tuple[SSLContext, Certificates] | tuple[()]:
+    """Return a context that follows its files, as `Certificates` does; nothing without TLS."""
+    if cert is None or key is None:
+        return ()
+    try:
+        context = http1.tls_context(cert, key)
+    except (OSError, ValueError) as fault:
+        raise OSError(
+            f"cannot use admin.tls_cert_path {cert} with admin.tls_key_path {key}: {fault}"
+        ) from None
+    # New handshakes use what the one context holds, so a new chain is put into it.
+    return context, Certificates(
+        cert, key, load=http1.tls_context, apply=lambda _: context.load_cert_chain(cert, key)
+    )
 
 
 async def serve(
@@ -211,7 +220,11 @@ async def serve(
     _log_listening(listener)
     task_status.started()
     try:
-        await app.serve(backend, listener.sockets, tls=listener.tls, stop=stop)
+        async with trio.open_nursery() as nursery:
+            if listener.certificates is not None:
+                nursery.start_soon(listener.certificates.watch)
+            await app.serve(backend, listener.sockets, tls=listener.tls, stop=stop)
+            nursery.cancel_scope.cancel()
     except Exception as fault:  # noqa: BLE001  # the queue goes on without its pages
         log.error("admin listener failed; the queue goes on without it", error=repr(fault))
 

@@ -2,11 +2,14 @@
 
 import re
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
+from cryptography.x509 import load_pem_x509_certificate
 
 from tests.e2e.server_process import ServerProcess
 
@@ -96,3 +99,35 @@ def test_a_taken_admin_port_stops_the_start(tmp_path: Path) -> None:
 
     assert code == 1
     assert f"cannot listen on admin.listen_addr {address}" in server.output
+
+
+def serial_number(port: int) -> int:
+    """Return the serial number of the certificate a new handshake is shown."""
+    pem = ssl.get_server_certificate(("127.0.0.1", port))
+    return load_pem_x509_certificate(pem.encode()).serial_number
+
+
+def test_a_renewed_certificate_is_shown_to_the_next_caller(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+
+    def renew() -> None:
+        issued = authority.issue_cert("127.0.0.1")
+        issued.cert_chain_pems[0].write_to_path(chain)
+        issued.private_key_pem.write_to_path(key)
+
+    renew()
+    files = {"tls_cert_path": str(chain), "tls_key_path": str(key)}
+    server = ServerProcess(tmp_path / "server", {"admin": {**SETTINGS["admin"], **files}})
+    server.start()
+    server.wait_until_says("admin UI listening at https://127.0.0.1:")
+    found = re.search(r"admin UI listening at https://127\.0\.0\.1:(\d+)", server.output)
+    assert found is not None
+    first = serial_number(int(found[1]))
+
+    renew()
+    server.wait_until_says("certificates renewed")
+    second = serial_number(int(found[1]))
+    server.stop()
+
+    assert first != second
