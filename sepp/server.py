@@ -37,7 +37,7 @@ from sepp.rpc.health import Health
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.server import Server
 from sepp.rpc.transport import tls_server_context
-from sepp.service import Phase, QueueService
+from sepp.service import QueueService
 from sepp.sweeper import Sweeper
 from sepp.tracing import open_tracing
 
@@ -258,7 +258,7 @@ class _Process:
 
     async def _finish_calls(self, front: Server) -> None:
         self.notifier.stopping()
-        self.service.phase = Phase.STOPPING
+        self.service.stop()
         self.health.set(SERVICE_NAME, is_serving=False)
         front.stop_accepting()
         front.go_away()
