@@ -9,7 +9,7 @@ recent is looked for in the key column meanwhile.
 
 While there have never been too many entries there is no file.
 
-`open` blocks and comes first. All else belongs to one thread; work on the file goes through
+`open` and `close` block. All else belongs to one thread; work on the file goes through
 `run_in_worker`.
 """
 
@@ -20,38 +20,43 @@ from typing import Final
 
 import trio
 
-from segstore.index_build import bucket_count_for, fill_index
+from segstore.events import log
+from segstore.index_build import IndexBuild, bucket_count_for
 from segstore.index_file import ENTRIES_TARGET, Columns, IndexDamaged, IndexFile, slots_crc
-from segstore.index_merge import Pause, RunInWorker, merge_oldest, split_buckets
-from segstore.index_page import PAGE_BYTES
-from segstore.index_search import ABSENT, search, search_range
+from segstore.index_merge import Pause, merge_oldest, split_buckets, write_pending
+from segstore.index_page import PAGE_BYTES, SEED_BYTES
+from segstore.index_search import search, search_range
+from segstore.layout import INDEX_NAME
+from segstore.slots import ABSENT, UNKNOWN
 from segstore.vfs import VFS, File
+from segstore.workers import Lane, RunInWorker
 
-UNKNOWN: Final = -2
-
-FILE_NAME: Final = "index.hix"
-RECENT_MAX: Final = 262_144
 # Answers read from disk are kept until at least so many others were.
 LOCATED_MAX: Final = 8192
 _MERGE_MAX: Final = 32_768
+_BUILD_STEPS: Final = 32
 _BACKOFF_MAX: Final = 64
 
 
 class HashIndex:
-    """The directory of a slot table.
+    """The directory of a slot table. `columns.recent` belongs to it, but for this:
 
-    `recent` may be read and written directly, but for two rules: a new key goes in by `put`, and a
-    key that is not in it may still lead somewhere.
+    - a key that is in there leads where it says, and who needs speed may look there first;
+    - new keys go in by `put`, or directly before `open`.
 
     Args:
         columns: The slot table; its length is how many slots are taken.
         vfs: The disk.
         directory: Of the store.
-        new_seed: Gives 32 bytes nobody can guess.
-        run_in_worker: See `RunInWorker`.
-        pause: Lets others run.
-        warn: Called with one line when the file has to be built anew.
+        store_uuid: Of the store.
+        entropy: Random bytes that nobody can guess.
+        run_in_worker: Where blocking calls run.
         recent_max: How many entries may stay recent.
+        pause: Lets others run.
+
+    Attributes:
+        discard_count: Files given up because they were damaged or not cleanly closed.
+        failure_count: Times the disk refused to take something.
     """
 
     def __init__(
@@ -60,29 +65,32 @@ class HashIndex:
         *,
         vfs: VFS,
         directory: str,
-        new_seed: Callable[[], bytes],
+        store_uuid: bytes,
+        entropy: Callable[[int], bytes],
         run_in_worker: RunInWorker,
+        recent_max: int,
         pause: Pause = trio.lowlevel.checkpoint,
-        warn: Callable[[str], None],
-        recent_max: int = RECENT_MAX,
     ) -> None:
-        self.recent: list[dict[bytes, int]] = [{} for _ in range(256)]
         self.recent_max = recent_max
+        self.discard_count = 0
+        self.failure_count = 0
         self._columns = columns
         self._vfs = vfs
         self._directory = directory
-        self._path = f"{directory}/{FILE_NAME}"
-        self._new_seed = new_seed
+        self._path = f"{directory}/{INDEX_NAME}"
+        self._store_uuid = store_uuid
+        self._entropy = entropy
         self._run_in_worker = run_in_worker
         self._pause = pause
-        self._warn = warn
         self._file: IndexFile | None = None
-        self._built: trio.Event | None = None  # set while there is no file but should be
-        self._discarded: IndexFile | None = None  # to be closed once nobody works on it
+        self._built: trio.Event | None = None  # while there is no file but should be
+        self._build: IndexBuild | None = None  # of the file to come, once it was begun
+        self._unused: list[File] = []  # to be closed once nobody works on them
         self._located: dict[tuple[int, bytes], int] = {}
         self._located_before: dict[tuple[int, bytes], int] = {}
-        self._searched_count = 0
+        self._search_count = 0  # under way
         self._is_busy = False
+        self._has_old_file = False
         self._skip = 0
         self._backoff = 1
 
@@ -90,7 +98,7 @@ class HashIndex:
 
     def find(self, table: int, key: bytes) -> int:
         """Return the slot of a key, ABSENT, or UNKNOWN if that takes a disk: `locate` it then."""
-        slot = self.recent[table].get(key)
+        slot = self._columns.recent[table].get(key)
         return slot if slot is not None else self.find_old(table, key)
 
     def find_old(self, table: int, key: bytes) -> int:
@@ -129,7 +137,7 @@ class HashIndex:
         while wanted := [each for each in asked if self.find(*each) == UNKNOWN]:
             if self._file is not None:
                 await self._read_wanted(self._file, wanted)
-            elif self._built is not None and self._is_busy and self._searched_count:
+            elif self._built is not None and self._build is not None and self._search_count:
                 await self._built.wait()  # one search at a time; the file is soon there
             else:
                 await self._search_wanted(wanted)
@@ -138,19 +146,13 @@ class HashIndex:
 
     def put(self, table: int, key: bytes, slot: int) -> None:
         """Let a key lead to a slot from now on."""
-        self.recent[table][key] = slot
+        self._columns.recent[table][key] = slot
         if self._located or self._located_before:
             self._located.pop((table, key), None)
             self._located_before.pop((table, key), None)
 
-    def remove(self, table: int, key: bytes, slot: int) -> None:
-        """Forget a key if it still leads to the slot, which is free when this is next asked."""
-        keys = self.recent[table]
-        if keys.get(key) == slot:
-            del keys[key]
-
     async def maintain(self) -> None:
-        """Do what there is to do: build the file, merge a share of the recent entries, or nothing.
+        """Do a share of what there is to do: a tenth of a second at most, in small slices.
 
         May be cancelled at any time. One call at a time works, others return at once.
         """
@@ -162,78 +164,93 @@ class HashIndex:
         self._is_busy = True
         try:
             if self._built is not None:
-                await self._build(self._built)
+                await self._go_on_building(self._built)
             elif self.recent_count() > self.recent_max:
                 await self._merge()
+            elif self._has_old_file:  # which a store as small as this does not need
+                await self._run_in_worker(self._remove_old_file, Lane.MAINTENANCE)
             self._backoff = 1
         except IndexDamaged as problem:
             self._discard(problem)
         except OSError as problem:
             # Most likely the disk is full. RAM holds all that is not written; try again later.
-            self._warn(f"{self._path}: {problem}; entries stay in RAM meanwhile")
+            log.warning("index not written; entries stay in RAM", path=self._path, error=problem)
+            self.failure_count += 1
             self._skip = self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
-            if self._built is not None:
-                self._built.set()
-                self._built = trio.Event()
+            self._stop_building()
         finally:
             self._is_busy = False
 
     def recent_count(self) -> int:
         """How many entries are recent."""
-        return sum(map(len, self.recent))
+        return sum(map(len, self._columns.recent))
+
+    def bucket_count(self) -> int:
+        """How many buckets the file has; 0 while there is none."""
+        return self._file.bucket_count if self._file is not None else 0
+
+    def is_building(self) -> bool:
+        """Whether old entries have to be searched for."""
+        return self._built is not None
 
     def has_work(self) -> bool:
-        """Whether `maintain` has something to do."""
-        return self._built is not None or self.recent_count() > self.recent_max
+        """Whether another call of `maintain` would do something now."""
+        is_wanted = self._built is not None or self._has_old_file
+        return (is_wanted or self.recent_count() > self.recent_max) and not self._skip
 
     # Opening and closing.
 
-    def open(self, store_uuid: bytes) -> None:
-        """Take over the file of a clean close, or see that it is built anew. Blocks.
+    def open(self, hot: Iterable[int]) -> None:
+        """Take over the file of a clean close, or see that it is built anew. Blocks, only reads.
 
-        The slot table is complete. What recovery already put among the recent entries stays there
-        if the file is of no use: these are asked for first.
+        The slot table is complete, and so are its recent entries if there are no more than may be.
+
+        Args:
+            hot: Slots that stay recent if there is no file yet: they are asked for first.
         """
-        if not self._vfs.exists(self._path):
-            self._start_without_file()
-            return
-        problem = "not needed"
-        if len(self._columns) > self.recent_max:
-            problem = self._open_clean(store_uuid)
-        if problem:
-            self._vfs.unlink(self._path)
-            self._start_without_file()
-            if len(self._columns) > self.recent_max:
-                self._warn(f"{self._path}: {problem}; it is built anew")
+        is_small = len(self._columns) <= self.recent_max
+        if self._vfs.exists(self._path):
+            self._has_old_file = True
+            if not is_small:
+                problem = self._open_clean()
+                if not problem:
+                    return
+                log.info("index not used; it is built anew", path=self._path, problem=problem)
+                self.discard_count += 1
+        if not is_small:
+            self._set_recent(hot)
+            self._built = trio.Event()
 
-    def close(self, store_uuid: bytes) -> None:
+    def close(self) -> None:
         """Leave a file that the next `open` can use. Blocks; no `maintain` is under way."""
-        index = self._file
+        index, self._file = self._file, None
         try:
-            self._close_discarded()
+            self._stop_building()
+            self._close_unused()
             if index is None:
                 return
-            recent = array("I", chain.from_iterable(keys.values() for keys in self.recent))
-            index.close_clean(store_uuid, slots_crc(self._columns), recent)
+            recent = array("I", chain.from_iterable(map(dict.values, self._columns.recent)))
+            index.close_clean(self._store_uuid, slots_crc(self._columns), recent)
             self._vfs.sync_dir(self._directory)
         except OSError as problem:
-            self._warn(f"{self._path}: {problem}; the next open builds it anew")
+            log.warning("index not closed cleanly", path=self._path, error=problem)
+            if index is not None:
+                index.file.close()
 
-    def _start_without_file(self) -> None:
-        columns = self._columns
-        if len(columns) > self.recent_max:
-            self._built = trio.Event()
-            return
-        for slot, table in enumerate(columns.tables):
-            if table:
-                self.recent[table][bytes(columns.keys[slot << 4 : (slot << 4) + 16])] = slot
+    def abandon(self) -> None:
+        """Close files and leave what is on disk; the next `open` builds it anew."""
+        self._stop_building()
+        if self._file is not None:
+            self._unused.append(self._file.file)
+            self._file = None
+        self._close_unused()
 
-    def _open_clean(self, store_uuid: bytes) -> str:
+    def _open_clean(self) -> str:
         """Take over the file; return what is wrong with it."""
         columns = self._columns
         file = self._vfs.open(self._path)
         try:
-            opened = IndexFile.open_clean(file, columns, store_uuid, slots_crc(columns))
+            opened = IndexFile.open_clean(file, columns, self._store_uuid, slots_crc(columns))
         except OSError as problem:
             file.close()
             return str(problem)
@@ -241,12 +258,17 @@ class HashIndex:
             file.close()
             return "not left by the last clean close of this store"
         self._file, recent = opened
-        for keys in self.recent:
-            keys.clear()
-        for slot in recent:
-            key = bytes(columns.keys[slot << 4 : (slot << 4) + 16])
-            self.recent[columns.tables[slot]][key] = slot
+        self._has_old_file = False
+        self._set_recent(recent)
         return ""
+
+    def _set_recent(self, slots: Iterable[int]) -> None:
+        columns = self._columns
+        keys, tables = columns.keys, columns.tables
+        recent: list[dict[bytes, int]] = [{} for _ in range(256)]
+        for slot in slots:
+            recent[tables[slot]][bytes(keys[slot << 4 : (slot << 4) + 16])] = slot
+        columns.recent[:] = recent
 
     # Lookups that take a disk or a search.
 
@@ -255,7 +277,7 @@ class HashIndex:
         buckets = [index.bucket(hashed) for hashed in hashes]
         crcs = [index.crcs[bucket] for bucket in buckets]
         try:
-            pages = await self._run_in_worker(index.read, buckets)
+            pages = await self._run_in_worker(lambda: index.read(buckets), Lane.READ)
             for (table, key), hashed, bucket, crc, page in zip(
                 wanted, hashes, buckets, crcs, pages, strict=True
             ):
@@ -269,11 +291,11 @@ class HashIndex:
 
     async def _search_wanted(self, wanted: Sequence[tuple[int, bytes]]) -> None:
         built = self._built
-        self._searched_count += 1
+        self._search_count += 1
         try:
             found = await search(self._columns, wanted, self._pause)
         finally:
-            self._searched_count -= 1
+            self._search_count -= 1
         if self._built is built:  # else what was put meanwhile may be in the file already
             for table, key in wanted:
                 self._remember(table, key, found.get((table, key), ABSENT))
@@ -297,7 +319,7 @@ class HashIndex:
         return slot if slot < 0 or self._holds(slot, table, key) else UNKNOWN
 
     def _remember(self, table: int, key: bytes, slot: int) -> None:
-        if slot == ABSENT and key in self.recent[table]:
+        if slot == ABSENT and key in self._columns.recent[table]:
             return  # put while it was looked for
         if len(self._located) >= LOCATED_MAX:
             self._located_before, self._located = self._located, {}
@@ -306,21 +328,19 @@ class HashIndex:
     # Work on the file.
 
     async def _merge(self) -> None:
-        index = self._file
+        index, recent = self._file, self._columns.recent
         if index is None:
             index = await self._create(bucket_count_for(self.recent_max // 8))
             for bucket in range(index.bucket_count):
                 index.fill(bucket, [])
             self._file = index
         if index.pending:  # as created, or left by a failure or a cancelled merge
-            images = index.take_writes()
-            await self._run_in_worker(index.write, images)
-            index.written(images)
-        table = max(range(256), key=lambda each: len(self.recent[each]))
+            await write_pending(index, self._run_in_worker)
+        table = max(range(256), key=lambda each: len(recent[each]))
         excess = self.recent_count() - self.recent_max + self.recent_max // 8
         left = await merge_oldest(
             index,
-            self.recent[table],
+            recent[table],
             table,
             min(excess, _MERGE_MAX),
             run_in_worker=self._run_in_worker,
@@ -333,32 +353,42 @@ class HashIndex:
             wanted = max(wanted, min(early, merged_count // 64 + 1))
         await split_buckets(index, wanted, run_in_worker=self._run_in_worker, pause=self._pause)
 
-    async def _build(self, built: trio.Event) -> None:
-        index = await self._create(bucket_count_for(len(self._columns)))
-        self._discarded = index  # until it is whole
-        left = await fill_index(
-            index,
-            self._columns,
-            self.recent,
-            run_in_worker=self._run_in_worker,
-            pause=self._pause,
-        )
+    async def _go_on_building(self, built: trio.Event) -> None:
+        if self._build is None:
+            index = await self._create(bucket_count_for(len(self._columns)))
+            self._build = IndexBuild(index, self._columns, self._run_in_worker)
+        build = self._build
+        for _ in range(_BUILD_STEPS):
+            is_done = await build.step()
+            await self._pause()
+            if is_done:
+                break
+        else:
+            return
         columns = self._columns
-        for slot in left:
+        for slot in build.left:
             key = bytes(columns.keys[slot << 4 : (slot << 4) + 16])
             if columns.tables[slot]:
-                self.recent[columns.tables[slot]].setdefault(key, slot)
-        self._discarded, self._file, self._built = None, index, None
+                columns.recent[columns.tables[slot]].setdefault(key, slot)
+        self._file, self._build, self._built = build.index, None, None
         built.set()
 
+    def _stop_building(self) -> None:
+        """Give up the file in the making; who waits for it has to search."""
+        if self._build is not None:
+            self._unused.append(self._build.index.file)
+            self._build = None
+        if self._built is not None:
+            self._built.set()
+            self._built = trio.Event()
+
     async def _create(self, bucket_count: int) -> IndexFile:
-        file = await self._run_in_worker(self._create_file, bucket_count)
-        return IndexFile(file, self._columns, self._new_seed(), bucket_count)
+        file = await self._run_in_worker(lambda: self._create_file(bucket_count), Lane.MAINTENANCE)
+        return IndexFile(file, self._columns, self._entropy(SEED_BYTES), bucket_count)
 
     def _create_file(self, bucket_count: int) -> File:
-        self._close_discarded()
-        if self._vfs.exists(self._path):
-            self._vfs.unlink(self._path)
+        self._close_unused()
+        self._remove_old_file()
         file = self._vfs.open(self._path, is_new=True)
         try:
             file.fallocate(0, (bucket_count + 1) * PAGE_BYTES)  # a full disk says so now
@@ -367,16 +397,22 @@ class HashIndex:
             raise
         return file
 
+    def _remove_old_file(self) -> None:
+        if self._vfs.exists(self._path):
+            self._vfs.unlink(self._path)
+        self._has_old_file = False
+
     def _discard(self, problem: Exception) -> None:
         """Stop using the file; `maintain` builds another."""
         if self._file is None:
             return
-        self._warn(f"{self._path}: {problem}; it is built anew")
+        log.warning("index damaged; it is built anew", path=self._path, problem=problem)
+        self.discard_count += 1
         self._file.is_discarded = True
-        self._discarded, self._file = self._file, None
+        self._unused.append(self._file.file)
+        self._file = None
         self._built = trio.Event()
 
-    def _close_discarded(self) -> None:
-        if self._discarded is not None:
-            self._discarded.file.close()
-            self._discarded = None
+    def _close_unused(self) -> None:
+        while self._unused:
+            self._unused.pop().close()

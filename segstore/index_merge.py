@@ -7,23 +7,16 @@ go to a worker.
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from segstore.index_file import IndexDamaged, IndexFile
-
-T = TypeVar("T")
+from segstore.workers import Lane, RunInWorker
 
 _SLICE_ENTRIES: Final = 1024
 _GROUP_BUCKETS: Final = 32
 _GROUP_SPLITS: Final = 8
 
-
-class RunInWorker(Protocol):
-    """Calls a function on another thread (or right here, in simulations)."""
-
-    def __call__(self, function: Callable[..., T], /, *arguments: object) -> Awaitable[T]: ...
-
-
+# Lets others run.
 Pause = Callable[[], Awaitable[None]]
 
 
@@ -66,7 +59,7 @@ async def merge_oldest(
             count = index.add(bucket, page, [entry for entry, _ in group])
             added += group[:count]
             left += len(group) - count
-        await _write(index, run_in_worker)
+        await write_pending(index, run_in_worker)
         for entry, key in added:
             if recent.get(key) == entry & 0xFFFFFFFF:
                 del recent[key]
@@ -82,7 +75,7 @@ async def split_buckets(
         for _ in range(min(_GROUP_SPLITS, bucket_count - index.bucket_count)):
             [page] = await _read(index, [index.next_split()], run_in_worker)
             index.split(page)
-        await _write(index, run_in_worker)
+        await write_pending(index, run_in_worker)
         await pause()
 
 
@@ -94,13 +87,14 @@ async def _read(
     if not missing:
         return [page for page in pages if page is not None]
     # Nobody else changes pages, so these are still the ones wanted when they arrive.
-    read = iter(await run_in_worker(index.read, missing))
+    read = iter(await run_in_worker(lambda: index.read(missing), Lane.MAINTENANCE))
     return [next(read) if page is None else page for page in pages]
 
 
-async def _write(index: IndexFile, run_in_worker: RunInWorker) -> None:
+async def write_pending(index: IndexFile, run_in_worker: RunInWorker) -> None:
+    """Write the images that wait. Raises as `merge_oldest`."""
     images = index.take_writes()
-    await run_in_worker(index.write, images)
+    await run_in_worker(lambda: index.write(images), Lane.MAINTENANCE)
     index.written(images)
     if index.is_discarded:
         raise IndexDamaged("given up meanwhile")

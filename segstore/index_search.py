@@ -5,8 +5,7 @@ from typing import Final
 
 from segstore.index_file import Columns
 from segstore.index_merge import Pause
-
-ABSENT: Final = -1
+from segstore.slots import ABSENT
 
 _RANGE_BYTES: Final = 1 << 20  # searched for one key at a time: a quarter of a millisecond
 _SLOTS: Final = 4096  # compared with many keys at a time: a millisecond

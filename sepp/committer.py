@@ -12,7 +12,6 @@ first and the finished group is answered while the disk works. Hence:
 """
 
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -21,8 +20,10 @@ import trio
 
 from segstore import BodyDamaged, Room, StoreFailed
 from sepp.clock import Clock
-from sepp.core.commands import Command, Enqueue, Reserve
-from sepp.core.outcomes import Drained, Leased, Outcome, Parked
+from sepp.core.commands import Command, Enqueue, Reserve, Sweep
+from sepp.core.outcomes import Drained, Leased, Outcome, Parked, Swept
+from sepp.core.statistics import JobRow
+from sepp.counts import CommitStatistics
 from sepp.journal import Body, Journal
 from sepp.request import AwaitedRequest, Refusal, Request
 
@@ -59,6 +60,9 @@ class Committer:
         clock: Read for each command, at most once a millisecond.
         capacity: Commands that may wait for a group to have room.
         flush: Called once after the answers of a group were given.
+
+    Attributes:
+        is_memory_short: Set from outside: no new jobs for now.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Committer:
         self._idle = trio.Event()
         self._deadline_moved = trio.Event()
         self._planned: tuple[int | None, int | None] = (None, None)
+        self.is_memory_short = False
         self.statistics = CommitStatistics()
 
     # Submitting.
@@ -125,6 +130,24 @@ class Committer:
             await wait.is_settled.wait()
         return [wait.outcome() for wait in waits]
 
+    async def sweep(self, command: Sweep) -> tuple[Swept, list[Body]]:
+        """Run a sweep; return its outcome, durable, and the bodies of its jobs if it is traced.
+
+        Raises:
+            Refused: as `run`.
+        """
+        wait = AwaitedRequest(command)
+        self._apply(wait)
+        await wait.is_settled.wait()
+        swept = wait.outcome()
+        assert type(swept) is Swept
+        return swept, wait.bodies
+
+    def peek(self, job_id: bytes) -> tuple[JobRow, Body] | None:
+        """The job as it is now, with its body if that is at hand; None: there is no such job."""
+        job = self._machine.job_row(job_id)
+        return None if job is None else (job, self._journal.bodies_nowait([job.slot])[0])
+
     def end_waits(self) -> None:
         """Answer every parked reserve empty: the server stops."""
         self._machine.end_waits()
@@ -159,6 +182,9 @@ class Committer:
         if room is not Room.OK and (type(command) is Enqueue or room is Room.NONE):
             request.refuse(Refusal.DISK_FULL)
             return
+        if self.is_memory_short and type(command) is Enqueue:
+            request.refuse(Refusal.MEMORY_SHORT)
+            return
         machine = self._machine
         outcome = machine.handle(command, self._clock.now())
         if type(outcome) is Parked:
@@ -169,7 +195,7 @@ class Committer:
         if type(command) is Enqueue:
             self._open.body_bytes += sum([len(job.body) for job in command.jobs])
         group = self._answer_group()
-        group.answers.append((request, outcome, self._bodies(group, outcome)))
+        group.answers.append((request, outcome, self._bodies(group, command, outcome)))
         self._take_woken(group)
         if group is self._open:
             self._work.set()
@@ -184,9 +210,9 @@ class Committer:
         for reserve, leased in self._machine.take_woken():
             request = self._parked.pop(reserve, None)
             if request is not None:
-                group.answers.append((request, leased, self._bodies(group, leased)))
+                group.answers.append((request, leased, self._bodies(group, reserve, leased)))
 
-    def _bodies(self, group: _Group, outcome: Outcome) -> list[Body]:
+    def _bodies(self, group: _Group, command: Command, outcome: Outcome) -> list[Body]:
         """Read the bodies an outcome delivers while its slots are still these jobs'."""
         if type(outcome) is Leased:
             slots = [job.slot for job in outcome.jobs]
@@ -196,6 +222,9 @@ class Committer:
                 slots.append(record.slot)
                 if record.reason_slot >= 0:
                     slots.append(record.reason_slot)
+        elif type(command) is Sweep and command.is_traced:
+            assert type(outcome) is Swept
+            slots = [job.slot for job in outcome.jobs]
         else:
             return _NO_BODIES
         if not slots:
@@ -303,31 +332,6 @@ class Committer:
         for request in (*self._waiting, *(request for _, request in self._overflow)):
             request.refuse(Refusal.STOPPING)
         self._flush()
-
-
-# Upper bounds of every duration histogram in seconds; one more bucket counts what is slower.
-BUCKETS_S: Final = tuple(
-    ms / 1000 for ms in (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000)
-)
-
-
-class CommitStatistics:
-    """Plain counters of commits; whoever exports them reads the attributes."""
-
-    __slots__ = ("buckets", "commits", "records", "seconds")
-
-    def __init__(self) -> None:
-        self.commits = 0
-        self.records = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (len(BUCKETS_S) + 1)
-
-    def observe(self, records: int, seconds: float) -> None:
-        """Count one commit."""
-        self.commits += 1
-        self.records += records
-        self.seconds += seconds
-        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
 
 def _is_earlier(deadline_ms: int | None, planned_ms: int | None) -> bool:

@@ -16,6 +16,7 @@ from sepp import wire
 from sepp._generated import queue_pb2 as pb
 from sepp.config.names import queue_name_fault
 from sepp.config.policy import QueuePolicy
+from sepp.core.commands import Directive
 from sepp.core.limits import QueueLimits
 
 PRIORITY_MAX: Final = 9
@@ -300,3 +301,13 @@ def drain_fault(request: pb.DrainDeadLettersRequest) -> str | None:
 
 def _is_negative(span: Duration) -> bool:
     return span.seconds * 1_000_000_000 + span.nanos < 0
+
+
+def retry_directive(retry: pb.NackRetry) -> tuple[Directive, int]:
+    """What a checked nack asks for: the directive and, for a delay, its length in ms."""
+    strategy = retry.WhichOneof("strategy")
+    if strategy == "dead_letter":
+        return Directive.DEAD_LETTER, 0
+    if strategy == "delay":
+        return Directive.DELAY, wire.span_ms(retry.delay.seconds, retry.delay.nanos)
+    return Directive.POLICY, 0
