@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 from sepp import __version__, exits
 from sepp.cli.config import config
+from sepp.cli.health import health
 from sepp.cli.serve import serve
 from sepp.config.errors import ConfigError
 
@@ -34,6 +35,7 @@ app: Final = App(
     version=version_text,
 )
 app.command(serve)
+app.command(health)
 app.command(config)
 
 

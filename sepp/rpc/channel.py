@@ -14,7 +14,7 @@ import trio
 from purerpc import StatusCode
 
 from sepp.rpc import grpc, http2
-from sepp.rpc.client_call import ClientCall, Result
+from sepp.rpc.client_call import ClientCall, RequestHeaders, Result, reset_error
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.poller import READ, WRITE, Poller
@@ -27,16 +27,8 @@ __all__ = ["Channel", "ClientCall", "RpcError", "open_channel"]
 Metadata = Sequence[tuple[bytes, bytes]]
 
 _PING: Final = b"seppasks"
-_HEADER_SETS_MAX: Final = 256
 _OK: Final = grpc.OK_TRAILERS
-_USER_AGENT: Final = (b"user-agent", b"sepp-trio")
 _STATUS_200: Final = (b":status", b"200")
-# gRPC's table from HTTP/2 error codes to statuses; the rest is INTERNAL.
-_RESET_CODES: Final = {
-    http2.REFUSED_STREAM: StatusCode.UNAVAILABLE,
-    http2.CANCEL: StatusCode.CANCELLED,
-    http2.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
-}
 
 
 class Channel:
@@ -57,20 +49,11 @@ class Channel:
         self._session = http2.client_session()
         self._calls: dict[int, ClientCall] = {}
         self._receive_bytes_max = receive_bytes_max
-        self._base_headers = (
-            (b":method", b"POST"),
-            (b":scheme", b"https" if isinstance(transport, TlsTransport) else b"http"),
-            (b":authority", authority.encode()),
-        )
-        self._more_headers = (
-            (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-            _USER_AGENT,
-            *metadata,
-        )
-        self._header_sets: dict[tuple[str, float | None], grpc.Headers] = {}
+        scheme = b"https" if isinstance(transport, TlsTransport) else b"http"
+        self._headers = RequestHeaders(scheme, authority.encode(), tuple(metadata))
         self._watched = READ
         self._ready = trio.Event()
+        self._closed = trio.Event()
         self._why_closed = ""
         self.is_closed = False
         self.is_leaving = False
@@ -107,9 +90,8 @@ class Channel:
         """
         try:
             transport = await connect_transport(host, port, ssl_context, server_hostname)
-        except (OSError, PeerGone) as error:
-            text = f"cannot connect to {host}:{port}: {error}"
-            raise RpcError(StatusCode.UNAVAILABLE, text, is_unprocessed=True) from error
+        except PeerGone as gone:
+            raise RpcError(StatusCode.UNAVAILABLE, str(gone), is_unprocessed=True) from gone
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         channel = cls(
             poller,
@@ -160,6 +142,10 @@ class Channel:
             return result
         raise result  # type: ignore[misc]  # an RpcError, since it is no message
 
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended."""
+        await self._closed.wait()
+
     def start(
         self,
         path: str,
@@ -176,9 +162,7 @@ class Channel:
         """
         if self.is_closed or self.is_leaving:
             raise self._unavailable(is_unprocessed=True)
-        headers = self._header_sets.get((path, timeout_s))
-        if headers is None:
-            headers = self._make_headers(path, timeout_s)
+        headers = self._headers.of(path, timeout_s)
         if metadata:
             headers += tuple(metadata)
         call = ClientCall(self)
@@ -195,21 +179,12 @@ class Channel:
         if timeout_s is not None:
             poller.timers.set(call, trio.current_time() + timeout_s)
         if not self.is_touched:
-            poller.touch(self)
             if len(self._calls) == 1:
                 self.flush()  # nothing else is going on that could go along
-            # For what is begun behind it in the same go, and for the deadline.
-            poller.flush_soon()
+            else:
+                poller.touch(self)
+                poller.flush_soon()
         return call
-
-    def _make_headers(self, path: str, timeout_s: float | None) -> grpc.Headers:
-        headers = (*self._base_headers, (b":path", path.encode()), *self._more_headers)
-        if timeout_s is not None:
-            headers += ((b"grpc-timeout", grpc.encode_timeout(timeout_s)),)
-        if len(self._header_sets) >= _HEADER_SETS_MAX:
-            self._header_sets.clear()
-        self._header_sets[path, timeout_s] = headers
-        return headers
 
     def forget(self, call: ClientCall) -> None:
         """Reset the stream of a call nobody waits for any more."""
@@ -265,7 +240,7 @@ class Channel:
                 if call is not None:
                     call.take(event.data, event.end_stream, self._receive_bytes_max)
                     if event.end_stream:
-                        self._end(calls.pop(event.stream_id), None)
+                        self._finish(call, calls.pop(event.stream_id).result(None))
             elif kind is http2.TrailersReceived:
                 call = calls.pop(event.stream_id, None)
                 if call is not None:
@@ -273,7 +248,7 @@ class Channel:
                     if headers == _OK and type(call.message) is bytes:
                         self._finish(call, call.message)
                     else:
-                        self._end(call, grpc.read_status(headers))
+                        self._finish(call, call.result(grpc.read_status(headers)))
             elif kind is http2.ResponseReceived:
                 if event.end_stream or event.headers[0] != _STATUS_200:
                     self._end_early(event)
@@ -294,33 +269,13 @@ class Channel:
             status = grpc.http_fault(dict(event.headers).get(b":status", b""))
         if not event.end_stream:
             self._session.reset_stream(event.stream_id, http2.CANCEL)
-        self._end(call, status)
-
-    def _end(self, call: ClientCall, status: grpc.Fault | None) -> None:
-        """Finish a call whose stream ended with `status`; None: it brought none."""
-        message = call.message
-        if status is None:
-            status = StatusCode.INTERNAL, "the answer ended without a status"
-        if status[0] is not StatusCode.OK:
-            self._finish(call, RpcError(*status))
-        elif type(message) is bytes:
-            self._finish(call, message)
-        elif type(message) is tuple:
-            code, text = message
-            if code is StatusCode.OUT_OF_RANGE:
-                code = StatusCode.RESOURCE_EXHAUSTED  # what gRPC clients call it
-            self._finish(call, RpcError(code, text))
-        else:
-            self._finish(call, RpcError(StatusCode.INTERNAL, "the answer has no whole message"))
+        self._finish(call, call.result(status))
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
         if kind is http2.StreamClosed:
             call = self._calls.pop(event.stream_id, None)
             if call is not None:
-                code = _RESET_CODES.get(event.error_code, StatusCode.INTERNAL)
-                text = f"stream reset, HTTP/2 error code {event.error_code}"
-                is_unprocessed = event.error_code == http2.REFUSED_STREAM
-                self._finish(call, RpcError(code, text, is_unprocessed=is_unprocessed))
+                self._finish(call, reset_error(event.error_code))
         elif kind is http2.SettingsReceived:
             self._watch.greeted()
             self._ready.set()
@@ -379,6 +334,9 @@ class Channel:
         self._session.ping(_PING)
         self._poller.touch(self)
 
+    def listen(self) -> None:
+        """A channel always reads."""
+
     def abort(self) -> None:
         """A method of this channel raised: end it."""
         self.close("bug", "internal error of the channel")
@@ -395,6 +353,7 @@ class Channel:
         calls = list(self._calls.values())
         self._calls.clear()
         self._ready.set()
+        self._closed.set()
         for call in calls:
             self._finish(call, self._unavailable(is_unprocessed=False))
 
@@ -403,13 +362,19 @@ class Channel:
 async def open_channel(host: str, port: int, **options: Any) -> AsyncIterator[Channel]:
     """Connect with a poller of its own; options as for `Channel.connect`. Closed at the end."""
     poller = Poller()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(poller.run)
-        try:
-            channel = await Channel.connect(poller, host, port, **options)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(poller.run)
             try:
-                yield channel
+                channel = await Channel.connect(poller, host, port, **options)
+                try:
+                    yield channel
+                finally:
+                    channel.close()
             finally:
-                channel.close()
-        finally:
-            nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # The poller raises nothing of its own, so a single exception is the caller's: as it was.
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise
