@@ -14,7 +14,7 @@ import trio
 from purerpc import StatusCode
 
 from sepp.rpc import grpc, http2
-from sepp.rpc.client_call import ClientCall, Result
+from sepp.rpc.client_call import ClientCall, Result, end_of, reset_error
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.poller import READ, WRITE, Poller
@@ -31,12 +31,6 @@ _HEADER_SETS_MAX: Final = 256
 _OK: Final = grpc.OK_TRAILERS
 _USER_AGENT: Final = (b"user-agent", b"sepp-trio")
 _STATUS_200: Final = (b":status", b"200")
-# gRPC's table from HTTP/2 error codes to statuses; the rest is INTERNAL.
-_RESET_CODES: Final = {
-    http2.REFUSED_STREAM: StatusCode.UNAVAILABLE,
-    http2.CANCEL: StatusCode.CANCELLED,
-    http2.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
-}
 
 
 class Channel:
@@ -290,37 +284,22 @@ class Channel:
         if call is None:
             return
         status = grpc.read_status(event.headers)
+        is_answer = status is not None
         if status is None:
             status = grpc.http_fault(dict(event.headers).get(b":status", b""))
         if not event.end_stream:
             self._session.reset_stream(event.stream_id, http2.CANCEL)
-        self._end(call, status)
+        self._end(call, status, is_answer=is_answer)
 
-    def _end(self, call: ClientCall, status: grpc.Fault | None) -> None:
+    def _end(self, call: ClientCall, status: grpc.Fault | None, *, is_answer: bool = True) -> None:
         """Finish a call whose stream ended with `status`; None: it brought none."""
-        message = call.message
-        if status is None:
-            status = StatusCode.INTERNAL, "the answer ended without a status"
-        if status[0] is not StatusCode.OK:
-            self._finish(call, RpcError(*status))
-        elif type(message) is bytes:
-            self._finish(call, message)
-        elif type(message) is tuple:
-            code, text = message
-            if code is StatusCode.OUT_OF_RANGE:
-                code = StatusCode.RESOURCE_EXHAUSTED  # what gRPC clients call it
-            self._finish(call, RpcError(code, text))
-        else:
-            self._finish(call, RpcError(StatusCode.INTERNAL, "the answer has no whole message"))
+        self._finish(call, end_of(call.message, status, is_answer=is_answer))
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
         if kind is http2.StreamClosed:
             call = self._calls.pop(event.stream_id, None)
             if call is not None:
-                code = _RESET_CODES.get(event.error_code, StatusCode.INTERNAL)
-                text = f"stream reset, HTTP/2 error code {event.error_code}"
-                is_unprocessed = event.error_code == http2.REFUSED_STREAM
-                self._finish(call, RpcError(code, text, is_unprocessed=is_unprocessed))
+                self._finish(call, reset_error(event.error_code))
         elif kind is http2.SettingsReceived:
             self._watch.greeted()
             self._ready.set()

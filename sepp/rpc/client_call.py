@@ -1,16 +1,49 @@
 """One call of a channel, from its request to its result."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
+from purerpc import StatusCode
 
-from sepp.rpc import grpc
+from sepp.rpc import grpc, http2
 
 if TYPE_CHECKING:
     from sepp.rpc.channel import Channel
 
 Result = bytes | grpc.RpcError
+
+# gRPC's table from HTTP/2 error codes to statuses; the rest is INTERNAL.
+_RESET_CODES: Final = {
+    http2.REFUSED_STREAM: StatusCode.UNAVAILABLE,
+    http2.CANCEL: StatusCode.CANCELLED,
+    http2.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+def end_of(
+    message: bytes | grpc.Fault | None, status: grpc.Fault | None, *, is_answer: bool
+) -> Result:
+    """Return the result of a call whose stream ended with a status; None: it brought none."""
+    if status is None:
+        return grpc.RpcError(StatusCode.INTERNAL, "the answer ended without a status")
+    if status[0] is not StatusCode.OK:
+        return grpc.RpcError(*status, is_answer=is_answer)
+    if type(message) is bytes:
+        return message
+    if type(message) is tuple:
+        code, text = message
+        if code is StatusCode.OUT_OF_RANGE:
+            code = StatusCode.RESOURCE_EXHAUSTED  # what gRPC clients call it
+        return grpc.RpcError(code, text)
+    return grpc.RpcError(StatusCode.INTERNAL, "the answer has no whole message")
+
+
+def reset_error(error_code: int) -> grpc.RpcError:
+    """Return what it means that the server reset a call's stream."""
+    code = _RESET_CODES.get(error_code, StatusCode.INTERNAL)
+    text = f"stream reset, HTTP/2 error code {error_code}"
+    return grpc.RpcError(code, text, is_unprocessed=error_code == http2.REFUSED_STREAM)
 
 
 class ClientCall:
