@@ -94,6 +94,7 @@ class Call:
                 on_undelivered()
             return
         self.is_open = False
+        self.on_gone = None  # nor keep what it refers to alive
         self.messages = (message,)
         self.trailers = grpc.OK_TRAILERS
         self.on_undelivered = on_undelivered
@@ -103,6 +104,7 @@ class Call:
         """Queue an answer with a status other than OK. Nothing happens when the caller has gone."""
         if self.is_open:
             self.is_open = False
+            self.on_gone = None
             self.trailers = grpc.status_headers(code, text)
             self._connection.answer(self, 0)
 
@@ -117,6 +119,7 @@ class Call:
         """End a streamed answer with OK."""
         if self.is_open:
             self.is_open = False
+            self.on_gone = None
             self.is_streaming = True
             self.trailers = grpc.OK_TRAILERS
             self._connection.answer(self, 0)
@@ -133,7 +136,9 @@ class Call:
 
     def expire(self) -> None:
         """The deadline has passed: answer so, and tell the service that no answer is wanted."""
+        on_gone = self.on_gone
         self.fail(StatusCode.DEADLINE_EXCEEDED, "deadline passed")
+        self.on_gone = on_gone
         self._tell_gone()
 
     def undeliver(self) -> None:

@@ -14,7 +14,7 @@ import trio
 from purerpc import StatusCode
 
 from sepp.rpc import grpc, http2
-from sepp.rpc.client_call import ClientCall, Result, end_of, reset_error
+from sepp.rpc.client_call import ClientCall, Result, reset_error
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.poller import READ, WRITE, Poller
@@ -65,6 +65,7 @@ class Channel:
         self._header_sets: dict[tuple[str, float | None], grpc.Headers] = {}
         self._watched = READ
         self._ready = trio.Event()
+        self._closed = trio.Event()
         self._why_closed = ""
         self.is_closed = False
         self.is_leaving = False
@@ -101,9 +102,8 @@ class Channel:
         """
         try:
             transport = await connect_transport(host, port, ssl_context, server_hostname)
-        except (OSError, PeerGone) as error:
-            text = f"cannot connect to {host}:{port}: {error}"
-            raise RpcError(StatusCode.UNAVAILABLE, text, is_unprocessed=True) from error
+        except PeerGone as gone:
+            raise RpcError(StatusCode.UNAVAILABLE, str(gone), is_unprocessed=True) from gone
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         channel = cls(
             poller,
@@ -154,6 +154,10 @@ class Channel:
             return result
         raise result  # type: ignore[misc]  # an RpcError, since it is no message
 
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended, whoever ended it."""
+        await self._closed.wait()
+
     def start(
         self,
         path: str,
@@ -189,11 +193,11 @@ class Channel:
         if timeout_s is not None:
             poller.timers.set(call, trio.current_time() + timeout_s)
         if not self.is_touched:
-            poller.touch(self)
             if len(self._calls) == 1:
                 self.flush()  # nothing else is going on that could go along
-            # For what is begun behind it in the same go, and for the deadline.
-            poller.flush_soon()
+            else:
+                poller.touch(self)
+                poller.flush_soon()
         return call
 
     def _make_headers(self, path: str, timeout_s: float | None) -> grpc.Headers:
@@ -259,7 +263,7 @@ class Channel:
                 if call is not None:
                     call.take(event.data, event.end_stream, self._receive_bytes_max)
                     if event.end_stream:
-                        self._end(calls.pop(event.stream_id), None)
+                        self._finish(call, calls.pop(event.stream_id).result(None))
             elif kind is http2.TrailersReceived:
                 call = calls.pop(event.stream_id, None)
                 if call is not None:
@@ -267,7 +271,7 @@ class Channel:
                     if headers == _OK and type(call.message) is bytes:
                         self._finish(call, call.message)
                     else:
-                        self._end(call, grpc.read_status(headers))
+                        self._finish(call, call.result(grpc.read_status(headers)))
             elif kind is http2.ResponseReceived:
                 if event.end_stream or event.headers[0] != _STATUS_200:
                     self._end_early(event)
@@ -283,17 +287,11 @@ class Channel:
         call = self._calls.pop(event.stream_id, None)
         if call is None:
             return
-        status = grpc.read_status(event.headers)
-        is_answer = status is not None
-        if status is None:
-            status = grpc.http_fault(dict(event.headers).get(b":status", b""))
+        said = grpc.read_status(event.headers)
+        status = said or grpc.http_fault(dict(event.headers).get(b":status", b""))
         if not event.end_stream:
             self._session.reset_stream(event.stream_id, http2.CANCEL)
-        self._end(call, status, is_answer=is_answer)
-
-    def _end(self, call: ClientCall, status: grpc.Fault | None, *, is_answer: bool = True) -> None:
-        """Finish a call whose stream ended with `status`; None: it brought none."""
-        self._finish(call, end_of(call.message, status, is_answer=is_answer))
+        self._finish(call, call.result(status, is_answer=said is not None))
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
         if kind is http2.StreamClosed:
@@ -374,6 +372,7 @@ class Channel:
         calls = list(self._calls.values())
         self._calls.clear()
         self._ready.set()
+        self._closed.set()
         for call in calls:
             self._finish(call, self._unavailable(is_unprocessed=False))
 
@@ -382,13 +381,19 @@ class Channel:
 async def open_channel(host: str, port: int, **options: Any) -> AsyncIterator[Channel]:
     """Connect with a poller of its own; options as for `Channel.connect`. Closed at the end."""
     poller = Poller()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(poller.run)
-        try:
-            channel = await Channel.connect(poller, host, port, **options)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(poller.run)
             try:
-                yield channel
+                channel = await Channel.connect(poller, host, port, **options)
+                try:
+                    yield channel
+                finally:
+                    channel.close()
             finally:
-                channel.close()
-        finally:
-            nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # The poller raises nothing of its own, so a single exception is the caller's: as it was.
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise

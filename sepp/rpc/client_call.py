@@ -21,31 +21,6 @@ _RESET_CODES: Final = {
 }
 
 
-def end_of(
-    message: bytes | grpc.Fault | None, status: grpc.Fault | None, *, is_answer: bool
-) -> Result:
-    """Return the result of a call whose stream ended with a status; None: it brought none."""
-    if status is None:
-        return grpc.RpcError(StatusCode.INTERNAL, "the answer ended without a status")
-    if status[0] is not StatusCode.OK:
-        return grpc.RpcError(*status, is_answer=is_answer)
-    if type(message) is bytes:
-        return message
-    if type(message) is tuple:
-        code, text = message
-        if code is StatusCode.OUT_OF_RANGE:
-            code = StatusCode.RESOURCE_EXHAUSTED  # what gRPC clients call it
-        return grpc.RpcError(code, text)
-    return grpc.RpcError(StatusCode.INTERNAL, "the answer has no whole message")
-
-
-def reset_error(error_code: int) -> grpc.RpcError:
-    """Return what it means that the server reset a call's stream."""
-    code = _RESET_CODES.get(error_code, StatusCode.INTERNAL)
-    text = f"stream reset, HTTP/2 error code {error_code}"
-    return grpc.RpcError(code, text, is_unprocessed=error_code == http2.REFUSED_STREAM)
-
-
 class ClientCall:
     """One call under way. `cancel` tells the server to forget it."""
 
@@ -95,3 +70,29 @@ class ClientCall:
             self.message = fault
         elif self._assembler.received == self._assembler.total:
             self.message = self._assembler.finish()
+
+    def result(self, status: grpc.Fault | None, *, is_answer: bool = True) -> Result:
+        """Return what the call came to, its stream ended with `status`; None: it brought none.
+
+        `is_answer`: the status is the server's own, not made from what HTTP says.
+        """
+        message = self.message
+        if status is None:
+            return grpc.RpcError(StatusCode.INTERNAL, "the answer ended without a status")
+        if status[0] is not StatusCode.OK:
+            return grpc.RpcError(*status, is_answer=is_answer)
+        if type(message) is bytes:
+            return message
+        if message is None:
+            return grpc.RpcError(StatusCode.INTERNAL, "the answer has no whole message")
+        code, text = message
+        if code is StatusCode.OUT_OF_RANGE:
+            code = StatusCode.RESOURCE_EXHAUSTED  # what gRPC clients call it
+        return grpc.RpcError(code, str(text))
+
+
+def reset_error(error_code: int) -> grpc.RpcError:
+    """Return what a reset stream means to its call."""
+    code = _RESET_CODES.get(error_code, StatusCode.INTERNAL)
+    text = f"stream reset, HTTP/2 error code {error_code}"
+    return grpc.RpcError(code, text, is_unprocessed=error_code == http2.REFUSED_STREAM)

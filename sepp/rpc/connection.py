@@ -229,7 +229,7 @@ class Connection:
         if outbound.end_code is not None and not unsent:
             reason = _END_REASONS.get(outbound.end_code, "protocol")
             self.close(reason, f"the HTTP/2 session ended with code {outbound.end_code}")
-        elif self._front.on_quiet is not None and not unsent and not self._calls:
+        elif self._front.on_quiet is not None and self.is_quiet:
             self._front.on_quiet()
 
     def _set_watched(self, wanted: int) -> None:
@@ -314,15 +314,23 @@ class Connection:
             self._session.ping(_GOAWAY_PING)
             self._poller.touch(self)
 
+    def end(self) -> None:
+        """The server stops: say so if the socket takes it, and close."""
+        if self.transport.is_ready and not self.transport.unsent:
+            with suppress(http2.NGH2Error, PeerGone):
+                self._session.terminate_connection(http2.NO_ERROR)
+                self.transport.send(self._session.data_to_send())
+        self.close("shutdown", "the server stops")
+
     @property
     def is_quiet(self) -> bool:
         """Whether no call is open and no byte unsent."""
-        return not self._calls and not self.transport.unsent
+        return not self._calls and not self._outbound.pending_bytes()
 
     @property
     def stream_count(self) -> int:
-        """Calls that are not answered yet."""
-        return len(self._calls)
+        """Calls whose answer has not left yet."""
+        return len(self._calls) + self._outbound.blocked_count
 
     def cut_off(self, why: str) -> None:
         """End the connection of a peer that makes too much noise, with ENHANCE_YOUR_CALM."""

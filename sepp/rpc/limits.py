@@ -1,11 +1,6 @@
 """What one peer, or all together, may take from the front: every bound of it in one place."""
 
-from typing import Final
-
 from attrs import frozen
-
-# Longest a peer may keep us waiting for an orderly end once its connection is given up.
-CLOSE_GRACE_S: Final = 1.0
 
 
 @frozen(kw_only=True)

@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import ssl
-from typing import Final
+from typing import Any, Final
 
 from sepp.rpc.connection import Connection
 from sepp.rpc.front import Front
@@ -77,7 +77,7 @@ class Listener:
                 continue  # that one peer left before it was accepted
             self._take(sock, address)
 
-    def _take(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _take(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         front = self._front
         front.accepted_count += 1
         if (
@@ -87,7 +87,8 @@ class Listener:
             front.refused_count += 1
             sock.close()
             return
-        peer = f"{address[0]}:{address[1]}"
+        host, port = address[:2]
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -115,6 +116,10 @@ class Listener:
         poller = self._front.poller
         poller.watch(self._listening.fileno(), 0)
         poller.timers.set(self, poller.now + _PAUSE_S)
+
+    def use_context(self, ssl_context: ssl.SSLContext) -> None:
+        """Greet peers accepted from now on with another certificate."""
+        self._ssl_context = ssl_context
 
     def on_time(self, now_s: float) -> None:
         """The pause is over."""

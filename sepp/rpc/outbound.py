@@ -104,7 +104,7 @@ class Outbound:
                     self._starts = http2.first_offsets(data, set(self._unsure))
                 return
             if self._unsure:
-                self._unsure.clear()
+                self._be_sure()
             if not self.answers:
                 return
 
@@ -116,9 +116,15 @@ class Outbound:
         """
         self._transport.send_rest()
         if not self._transport.unsent:
-            self._unsure.clear()
+            self._be_sure()
             self._starts.clear()
             self.flush()
+
+    def _be_sure(self) -> None:
+        """All of the write has left: nobody will be told otherwise."""
+        for call in self._unsure.values():
+            call.on_undelivered = None
+        self._unsure.clear()
 
     def _submit(self) -> None:
         """Hand answers to the engine, as many as one write should hold and the windows admit."""
@@ -231,6 +237,11 @@ class Outbound:
         if type(events[-1]) is http2.ConnectionClosed:
             self.end_code = events[-1].error_code
 
+    @property
+    def blocked_count(self) -> int:
+        """Answers that have begun to leave and wait for the peer's window."""
+        return len(self._blocked)
+
     def pending_bytes(self) -> int:
         """Return the bytes of answers that the socket has not taken yet."""
         return self.queued_bytes + self._session.queued_body_size() + self._transport.unsent
@@ -258,8 +269,8 @@ class Outbound:
         if call is not None:
             self._poller.timers.clear(call)
         call = self._unsure.pop(stream_id, None)
-        if call is not None and self._has_not_begun(stream_id):
-            call.undeliver()
+        if call is not None:
+            self._judge(call)
 
     def expire(self, call: Call) -> bool:
         """The peer did not take an answer in time: forget it; True if its stream must be reset."""
@@ -275,17 +286,21 @@ class Outbound:
     def close(self) -> None:
         """The connection ends: tell of every answer of which no byte was sent."""
         unsure, self._unsure = self._unsure, {}
-        for stream_id, call in unsure.items():
-            if self._has_not_begun(stream_id):
-                call.undeliver()
+        for call in unsure.values():
+            self._judge(call)
         for call in self._blocked.values():
             self._poller.timers.clear(call)
         self._blocked.clear()
         self.held.clear()
         self.answers.clear()
 
-    def _has_not_begun(self, stream_id: int) -> bool:
+    def _judge(self, call: Call) -> None:
+        """The answer will not get through: tell, unless some of it has begun to leave."""
         # Nothing unsent although still unsure: the write that held it failed as a whole.
-        if not self._transport.unsent:
-            return True
-        return self._starts.get(stream_id, 0) >= self._transport.started()
+        if (
+            self._transport.unsent
+            and self._starts.get(call.stream_id, 0) < self._transport.started()
+        ):
+            call.on_undelivered = None
+        else:
+            call.undeliver()

@@ -53,7 +53,7 @@ class Poller:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.timers = Timers(0.0)
+        self.timers = Timers(0.0, self._sleep_less)
         self._epoll = select.epoll()
         self._endpoints: dict[int, Endpoint] = {}
         self._touched: list[Endpoint] = []
@@ -63,7 +63,7 @@ class Poller:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Descriptors registered by then stay their owners' to close."""
         self.now = trio.current_time()
-        self.timers = Timers(self.now)
+        self.timers = Timers(self.now, self._sleep_less)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._flush_when_asked)
@@ -82,6 +82,10 @@ class Poller:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
                     self._serve_ready()
             self._run_due()
+
+    def _sleep_less(self, at_s: float) -> None:
+        if self._scope is not None:
+            self._scope.deadline = at_s
 
     def _serve_ready(self) -> None:
         self.now = trio.current_time()
@@ -114,8 +118,6 @@ class Poller:
                 endpoint.flush()
             except Exception:  # noqa: BLE001  # see above
                 self._abort(endpoint)
-        if self.timers.is_earlier and self._scope is not None:
-            self._scope.deadline = self.timers.next_s()
 
     def _abort(self, endpoint: Endpoint) -> None:
         _log.exception("bug: closing one connection because of it")

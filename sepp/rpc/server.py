@@ -68,6 +68,7 @@ class Server(purerpc.Server):  # type: ignore[misc]  # purerpc has no types
         super().__init__(port=port, ssl_context=ssl_context)
         self.host = host
         self.port: int = port
+        self._ssl_context: ssl.SSLContext | None = ssl_context
         self._poller = Poller()
         self._front = Front(self._poller, limits or TransportLimits(), message_bytes_max)
         self._listener: Listener | None = None
@@ -99,11 +100,20 @@ class Server(purerpc.Server):  # type: ignore[misc]  # purerpc has no types
     def _close(self) -> None:
         self.stop_accepting()
         for connection in list(self._front.connections.values()):
-            connection.close("shutdown", "the server stops")
+            connection.end()
 
     def flush(self) -> None:
         """Send what was answered since the last flush, once for each connection touched."""
         self._poller.flush()
+
+    def use_context(self, ssl_context: ssl.SSLContext) -> None:
+        """Greet peers that come from now on with another certificate; connections stay.
+
+        Only for a server that was made with a context: TLS is not turned on or off.
+        """
+        self._ssl_context = ssl_context
+        if self._listener is not None:
+            self._listener.use_context(ssl_context)
 
     def stop_accepting(self) -> None:
         """Close the listening socket; connections stay."""

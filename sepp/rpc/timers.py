@@ -9,6 +9,7 @@ reached, which bounds the number of buckets whatever deadlines a peer invents.
 """
 
 import logging
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -32,15 +33,19 @@ class Timed(Protocol):
 
 
 class Timers:
-    """All deadlines of one poller. Times are seconds of the Trio clock."""
+    """All deadlines of one poller. Times are seconds of the Trio clock.
 
-    def __init__(self, now_s: float) -> None:
+    Args:
+        on_earlier: Called with the earliest due time when it moves forward.
+    """
+
+    def __init__(self, now_s: float, on_earlier: Callable[[float], None]) -> None:
         self._buckets: dict[int, dict[Timed, None]] = {}
         # Each key of _buckets once. A bucket that ran empty stays until its tick is reached, so
         # that a deadline set and cleared a thousand times does not enter the heap a thousand times.
         self._ticks: list[int] = []
         self._now_tick = int(now_s * TICKS_PER_S)
-        self.is_earlier = False  # the earliest deadline moved forward since next_s was last asked
+        self._on_earlier = on_earlier
 
     def set(self, timed: Timed, at_s: float) -> None:
         """Have `timed.on_time` called at `at_s`, in place of an earlier setting."""
@@ -59,9 +64,9 @@ class Timers:
         bucket = self._buckets.get(tick)
         if bucket is None:
             self._buckets[tick] = {timed: None}
-            if not self._ticks or tick < self._ticks[0]:
-                self.is_earlier = True
             heappush(self._ticks, tick)
+            if self._ticks[0] == tick:
+                self._on_earlier(tick / TICKS_PER_S)
         else:
             bucket[timed] = None
 
@@ -89,7 +94,6 @@ class Timers:
 
     def next_s(self) -> float:
         """Return when something may be due next, NEVER when nothing is set."""
-        self.is_earlier = False
         while self._ticks and not self._buckets[self._ticks[0]]:
             del self._buckets[heappop(self._ticks)]
         return self._ticks[0] / TICKS_PER_S if self._ticks else NEVER

@@ -5,6 +5,7 @@ the end. `send` gives bytes to the kernel and keeps what did not fit; `unsent` t
 is.
 """
 
+import os
 import socket
 import ssl
 from contextlib import suppress
@@ -216,16 +217,28 @@ async def connect_transport(
     """Connect to a server; the TLS handshake, if there is one, is only begun.
 
     Raises:
-        OSError: No connection could be made.
-        PeerGone: The connection broke at once.
+        PeerGone: No connection could be made, or it broke at once.
     """
-    stream = await trio.open_tcp_stream(host, port)
+    try:
+        stream = await trio.open_tcp_stream(host, port)
+    except OSError as error:
+        raise PeerGone(f"cannot connect to {host}:{port}: {_reason(error)}") from error
     sock = socket.socket(fileno=stream.socket.detach())
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context is None:
         return Transport(sock)
     return TlsTransport(sock, context, server_hostname=server_hostname or host, is_server=False)
+
+
+def _reason(error: OSError) -> str:
+    """Return the operating system's words; Trio has one error for all addresses of a name."""
+    cause: BaseException | None = error.__cause__
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, OSError) and cause.errno is not None:
+        return os.strerror(cause.errno)
+    return str(error)
 
 
 def tls_server_context(cert_path: str | Path, key_path: str | Path) -> ssl.SSLContext:

@@ -115,9 +115,16 @@ class Answer:
 
     def __init__(self) -> None:
         self.headers: dict[bytes, bytes] = {}
-        self.body = b""
+        self._parts: list[bytes] = []
         self.is_ended = False
         self.reset_code: int | None = None
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self._parts)
+
+    def extend(self, part: bytes) -> None:
+        self._parts.append(part)
 
     @property
     def status(self) -> int | None:
@@ -170,14 +177,16 @@ class RawPeer:
         if not data:
             self.is_ended = True
             return False
-        self._buffer += data
-        while len(self._buffer) >= 9:
-            size = int.from_bytes(self._buffer[:3], "big")
-            if len(self._buffer) < 9 + size:
+        buffer, at = self._buffer + data, 0
+        while len(buffer) >= at + 9:
+            size = int.from_bytes(buffer[at : at + 3], "big")
+            if len(buffer) < at + 9 + size:
                 break
-            head, payload = self._buffer[:9], self._buffer[9 : 9 + size]
-            self._buffer = self._buffer[9 + size :]
-            self._take(Frame(head[3], head[4], int.from_bytes(head[5:9], "big"), payload))
+            stream_id = int.from_bytes(buffer[at + 5 : at + 9], "big")
+            payload = buffer[at + 9 : at + 9 + size]
+            self._take(Frame(buffer[at + 3], buffer[at + 4], stream_id, payload))
+            at += 9 + size
+        self._buffer = buffer[at:]
         return True
 
     def _take(self, got: Frame) -> None:
@@ -186,7 +195,7 @@ class RawPeer:
         if got.kind == HEADERS:
             answer.headers.update(self._decoder.decode(got.payload, raw=True))
         elif got.kind == DATA:
-            answer.body += got.payload
+            answer.extend(got.payload)
         elif got.kind == RST_STREAM:
             answer.reset_code = int.from_bytes(got.payload, "big")
             answer.is_ended = True

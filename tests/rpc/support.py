@@ -14,6 +14,7 @@ from sepp.rpc.server import Server
 
 ECHO = "/test.Test/Echo"
 PARK = "/test.Test/Park"
+WAIT = "/test.Test/Wait"
 FAULTY = "/test.Test/Faulty"
 REFUSE = "/test.Test/Refuse"
 SIZED = "/test.Test/Sized"
@@ -27,6 +28,7 @@ class Methods:
         self.gone: list[Call] = []
         self.seen: list[Call] = []
         self.undelivered = 0
+        self.waiting = 0
         self.changed = trio.Event()
 
     def Echo(self, call: Call) -> None:
@@ -42,6 +44,14 @@ class Methods:
     def _leave(self, call: Call) -> None:
         self.gone.append(call)
         self._change()
+
+    def Wait(self, call: Call) -> None:
+        """Leave the call unanswered and keep nothing of it but a count."""
+        self.waiting += 1
+        call.on_gone = self._leave_uncounted
+
+    def _leave_uncounted(self, call: Call) -> None:
+        self.waiting -= 1
 
     def Faulty(self, call: Call) -> None:
         raise ValueError("a bug of the method")
@@ -77,7 +87,7 @@ class TestService(purerpc.Servicer):
     def service(self) -> purerpc.Service:
         service = purerpc.Service("test.Test")
         signature = purerpc.RPCSignature(purerpc.Cardinality.UNARY_UNARY, bytes, bytes)
-        for name in ("Echo", "Park", "Faulty", "Refuse", "Sized"):
+        for name in ("Echo", "Park", "Wait", "Faulty", "Refuse", "Sized"):
             service.add_method(name, getattr(self._methods, name), signature)
         return service
 

@@ -94,7 +94,7 @@ async def test_a_flood_ends_its_connection_and_no_other(flood):
 async def test_a_flood_whose_answers_are_not_read_takes_no_memory(flood):
     async with serving() as harness:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for _ in range(20):
+        for _ in range(5):
             peer = await RawPeer.greeted(harness.port)
             await send_while_open(peer, FLOODS[flood])
             await peer.close()

@@ -1,5 +1,8 @@
 """Callers that leave before their answer, and answers that come after their callers left."""
 
+import gc
+import weakref
+
 import pytest
 import trio
 from purerpc import StatusCode
@@ -151,3 +154,34 @@ async def test_callbacks_that_raise_do_not_keep_the_other_calls_from_hearing(har
     assert harness.methods.gone == [harness.methods.parked[1]]
     assert "a bug of the service" in caplog.text
     assert harness.server.statistics().closed == {"peer": 1}
+
+
+async def test_an_answered_call_refers_to_nothing_of_the_service_any_more():
+    async with serving() as harness, calling(harness) as channel:
+
+        class Pending:
+            """As a service keeps a call: each refers to the other."""
+
+            def __init__(self, call) -> None:
+                self.call = call
+                call.on_gone = self.leave
+
+            def leave(self, call) -> None:
+                raise AssertionError("it was answered")
+
+        async def call(answer) -> weakref.ref:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(channel.unary, PARK, b"")
+                await harness.methods.wait_until(lambda: harness.methods.parked != [])
+                pending = Pending(harness.methods.parked.pop())
+                answer(pending)
+                harness.server.flush()
+            return weakref.ref(pending)
+
+        gc.collect()
+        gc.disable()
+        try:
+            kept = await call(lambda p: p.call.respond(b"", lambda: p.leave(p.call)))
+            assert kept() is None
+        finally:
+            gc.enable()

@@ -22,6 +22,10 @@ class Entry:
             self.fired_s = now_s
 
 
+def ignore(at_s: float) -> None:
+    """Nobody sleeps in these tests."""
+
+
 def run(timers: Timers, until_s: float) -> None:
     """Go through time as the poller does, from one due time to the next."""
     while (due := timers.next_s()) <= until_s:
@@ -31,7 +35,7 @@ def run(timers: Timers, until_s: float) -> None:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.5, 63.9, 64.1, 600.0, 3599.0, 3601.0, 90_000.0])
 def test_a_deadline_fires_at_most_one_tick_late(delay_s):
-    timers = Timers(1000.0)
+    timers = Timers(1000.0, ignore)
     entry = Entry(timers, 1000.0 + delay_s)
     timers.set(entry, entry.at_s)
 
@@ -45,7 +49,7 @@ def test_random_deadlines_fire_once_in_time_unless_cleared():
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
-    timers = Timers(50.0)
+    timers = Timers(50.0, ignore)
     entries = [Entry(timers, 50.0 + 10 ** rng.uniform(-3, 4)) for _ in range(3000)]
     for entry in entries:
         timers.set(entry, entry.at_s)
@@ -65,7 +69,7 @@ def test_random_deadlines_fire_once_in_time_unless_cleared():
 
 
 def test_setting_again_replaces_the_deadline():
-    timers = Timers(0.0)
+    timers = Timers(0.0, ignore)
     entry = Entry(timers, 0.0)
     timers.set(entry, 1.0)
     entry.at_s = 5.0
@@ -78,7 +82,7 @@ def test_setting_again_replaces_the_deadline():
 
 
 def test_deadlines_set_and_cleared_leave_nothing_behind():
-    timers = Timers(0.0)
+    timers = Timers(0.0, ignore)
     rng = random.Random(1)
     for _ in range(50_000):
         entry = Entry(timers, 0.0)
@@ -91,7 +95,7 @@ def test_deadlines_set_and_cleared_leave_nothing_behind():
 
 
 def test_a_handler_that_raises_does_not_keep_others_waiting(caplog):
-    timers = Timers(0.0)
+    timers = Timers(0.0, ignore)
 
     class Faulty(Entry):
         def on_time(self, now_s: float) -> None:
@@ -108,7 +112,7 @@ def test_a_handler_that_raises_does_not_keep_others_waiting(caplog):
 
 
 def test_an_entry_set_anew_by_one_before_it_is_not_due():
-    timers = Timers(0.0)
+    timers = Timers(0.0, ignore)
     second = Entry(timers, 1.0)
 
     class First(Entry):
@@ -122,3 +126,12 @@ def test_an_entry_set_anew_by_one_before_it_is_not_due():
 
     assert second.fired_s is None
     assert second.timer_tick != 0
+
+
+def test_whoever_sleeps_hears_when_the_earliest_deadline_moves_forward():
+    heard: list[float] = []
+    timers = Timers(0.0, heard.append)
+    for at_s in (9.0, 10.0, 5.0, 7.0, 4.0, 4.0):
+        timers.set(Entry(timers, at_s), at_s)
+
+    assert [round(at_s) for at_s in heard] == [9, 5, 4]
