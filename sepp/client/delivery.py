@@ -6,7 +6,9 @@ Only this module knows what an exception of a handler means. Nothing a handler d
 
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, cast
 
@@ -113,9 +115,11 @@ class Deliveries:
         self._metrics = metrics
         self._threads = trio.CapacityLimiter(thread_count_max)
         self._scopes: set[trio.CancelScope] = set()
+        self._stop_s = math.inf
 
     def stop_at(self, deadline_s: float) -> None:
         """Cancel the handlers that still run at that moment of the Trio clock."""
+        self._stop_s = deadline_s
         for scope in self._scopes:
             scope.deadline = min(scope.deadline, deadline_s)
 
@@ -137,7 +141,7 @@ class Deliveries:
         lease = _Lease(convert.ms_of(ctx.lease_expires_at))
         failure: BaseException | None = None
         is_over = False
-        with trio.CancelScope() as scope:
+        with trio.CancelScope(deadline=self._stop_s) as scope:
             self._scopes.add(scope)
             try:
                 failure = await self._run_extending(handler, job, lease, scope)
@@ -204,6 +208,15 @@ class Deliveries:
             return
 
     async def _report(self, ctx: JobCtx, failure: BaseException | None) -> None:
+        """Ack or nack; also when cancelled meanwhile, for the work is done."""
+        try:
+            await self._report_while_leased(ctx, failure)
+        except trio.Cancelled:
+            with trio.move_on_after(_HAND_BACK_S, shield=True), suppress(errors.SeppError):
+                await self._report_once(ctx, failure)
+            raise
+
+    async def _report_while_leased(self, ctx: JobCtx, failure: BaseException | None) -> None:
         """Ack or nack; while the trouble may pass and the lease holds, again."""
         failures = 0
         while True:
