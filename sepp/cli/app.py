@@ -13,8 +13,15 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 from sepp import __version__, exits
+from sepp.cli.audit import audit
+from sepp.cli.completion import completion
 from sepp.cli.config import config
+from sepp.cli.dead import dead
+from sepp.cli.enqueue import enqueue
+from sepp.cli.queues import job, jobs, queue, queues
 from sepp.cli.serve import serve
+from sepp.cli.top import top
+from sepp.cli.work import work
 from sepp.config.errors import ConfigError
 
 PROGRAM: Final = "sepp-trio"
@@ -33,8 +40,21 @@ app: Final = App(
     "act, 2 usage, 3 a check found damage, 74 storage failure.",
     version=version_text,
 )
-app.command(serve)
-app.command(config)
+for _verb in (
+    serve,
+    enqueue,
+    work,
+    queues,
+    jobs,
+    job,
+    dead,
+    queue,
+    audit,
+    top,
+    config,
+    completion,
+):
+    app.command(_verb)
 
 
 def run(tokens: Sequence[str]) -> int:
