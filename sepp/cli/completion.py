@@ -14,7 +14,7 @@ def completion(
 
     Example: `source <(sepp-trio completion bash)`
     """
-    from sepp.cli.app import app  # it lists this verb
+    from sepp.cli.app import load_all  # it lists this verb
 
-    print(app.generate_completion(shell=shell))
+    print(load_all().generate_completion(shell=shell))
     return exits.OK

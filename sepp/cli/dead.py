@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from sepp import exits
 from sepp.cli.api import PAGE, Api, part
 from sepp.cli.connection import run_with
-from sepp.cli.options import ADMIN_SIDE, SERVER, Admin, AsJson, Server, Yes
+from sepp.cli.options import ADMIN_SIDE, SERVER, Admin, AsJson, Server, UsageError, Yes
 from sepp.cli.output import confirm, print_json, print_table
 from sepp.cli.queues import pages
 from sepp.cli.values import parse_instant, show_instant
@@ -179,7 +179,7 @@ def move(
 ) -> int:
     """Requeue or delete by ids, or by filter where `chosen` is given; return the exit code."""
     if (chosen is None) == (not ids):
-        raise StartError("say which: ids, or --all with or without filters")
+        raise UsageError("say which: ids, or --all with or without filters")
     path = f"/queues/{part(queue)}/dead-letters:{verb}"
     body: dict[str, Any] = {"reason": note} if note else {}
     field = f"{verb}d"
@@ -211,14 +211,14 @@ def handle_of(job_id: str) -> str:
     """Return the handle of a job's id.
 
     Raises:
-        StartError: It is no id.
+        UsageError: It is no id.
     """
     try:
         raw = bytes.fromhex(job_id.replace("-", ""))
     except ValueError:
         raw = b""
     if len(raw) != 16:
-        raise StartError(f"{job_id!r} is no job's id")
+        raise UsageError(f"{job_id!r} is no job's id")
     return base64.b64encode(raw).decode()
 
 

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from sepp import exits
 from sepp.cli.bulk import enqueue_lines
 from sepp.cli.connection import run_with
-from sepp.cli.options import SERVER, AsJson, Server
+from sepp.cli.options import SERVER, AsJson, Server, UsageError
 from sepp.cli.output import print_json
 from sepp.cli.values import parse_custom, parse_instant, parse_span
 from sepp.client import EnqueueRequest, Payload
@@ -23,10 +23,15 @@ def enqueue(
     job_type: Annotated[
         str | None, Parameter(help="The job type; with --bulk the one of lines that name none.")
     ] = None,
-    payload: Annotated[str | None, Parameter(help="The payload as text; - reads stdin.")] = None,
+    payload: Annotated[
+        str | None, Parameter(help="The payload as text; - reads stdin.", allow_leading_hyphen=True)
+    ] = None,
     /,
     *,
-    file: Annotated[str | None, Parameter(help="Read the payload from this file.")] = None,
+    file: Annotated[
+        str | None,
+        Parameter(allow_leading_hyphen=True, help="Read the payload from this file; - is stdin."),
+    ] = None,
     encoding: Annotated[str, Parameter(help="What the payload is.")] = "text/plain",
     priority: Annotated[int | None, Parameter(help="0 to 9; higher ones go first.")] = None,
     max_attempts: Annotated[
@@ -44,7 +49,11 @@ def enqueue(
         str | None, Parameter(help="Not before this time: 2026-01-31T08:00.")
     ] = None,
     bulk: Annotated[
-        str | None, Parameter(help="Enqueue the jobs of this file, a JSON object a line.")
+        str | None,
+        Parameter(
+            allow_leading_hyphen=True,
+            help="Enqueue the jobs of this file, a JSON object a line; - is stdin.",
+        ),
     ] = None,
     server: Server = SERVER,
     json: AsJson = False,
@@ -61,10 +70,13 @@ def enqueue(
     """
     if bulk is not None:
         if payload is not None or file is not None:
-            raise StartError("--bulk takes its payloads from its file")
+            raise UsageError("--bulk takes its payloads from its file")
         return enqueue_lines(server, bulk, queue, job_type, is_json=json)
     if job_type is None:
-        raise StartError("a job needs a job type")
+        raise UsageError("a job needs a job type")
+    if payload is not None and payload.startswith("-") and payload != STDIN:
+        # It is an option that is not ours; a payload like that comes by --file or stdin.
+        raise UsageError(f"unknown option {payload!r}")
     data = read_payload(payload, file)
     try:
         job = EnqueueRequest(
@@ -78,7 +90,7 @@ def enqueue(
             scheduled_at=when(schedule_in, schedule_at),
         )
     except ValueError as error:
-        raise StartError(str(error)) from None
+        raise UsageError(str(error)) from None
     ack = run_with(server, lambda client: client.enqueue(job))
     if json:
         print_json({"job_id": ack.job_id, "deduplicated": ack.deduplicated})
@@ -91,10 +103,11 @@ def read_payload(text: str | None, file: str | None) -> bytes | None:
     """Return the payload from wherever it is.
 
     Raises:
-        StartError: It is given twice, or cannot be read.
+        UsageError: It is given twice.
+        StartError: It cannot be read.
     """
     if text is not None and file is not None:
-        raise StartError("the payload comes from the command line or from --file, not from both")
+        raise UsageError("the payload comes from the command line or from --file, not from both")
     if file is not None and file != STDIN:
         try:
             with open(file, "rb") as opened:
@@ -110,10 +123,10 @@ def when(span: str | None, instant: str | None) -> datetime | None:
     """Return the time a job is scheduled at.
 
     Raises:
-        StartError: Both are given, or one is malformed.
+        UsageError: Both are given, or one is malformed.
     """
     if span is not None and instant is not None:
-        raise StartError("--schedule-in and --schedule-at are two ways to say one thing")
+        raise UsageError("--schedule-in and --schedule-at are two ways to say one thing")
     if span is not None:
         return datetime.now(UTC) + parse_span(span)
     return None if instant is None else parse_instant(instant)

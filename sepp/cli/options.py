@@ -5,6 +5,13 @@ from typing import Annotated, Final
 from attrs import frozen
 from cyclopts import Parameter
 
+from sepp.exits import StartError
+
+
+class UsageError(StartError):
+    """The command line asks for what cannot be meant; exit code 2."""
+
+
 ADDRESS: Final = "127.0.0.1:50051"
 ADMIN: Final = "http://127.0.0.1:9465"
 

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sepp.exits import StartError
+from sepp.cli.options import UsageError
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -16,27 +16,27 @@ def parse_span(text: str) -> timedelta:
     """Return a span: 250ms, 30s, 5m, 1h30m, 2d.
 
     Raises:
-        StartError: It is none.
+        UsageError: It is none.
     """
     if not text or _SPAN.sub("", text):
-        raise StartError(f"{text!r} is no span; one is 250ms, 30s, 5m, 1h30m or 2d")
+        raise UsageError(f"{text!r} is no span; one is 250ms, 30s, 5m, 1h30m or 2d")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _SPAN.findall(text))
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
-        raise StartError(f"{text!r} is too long") from None
+        raise UsageError(f"{text!r} is too long") from None
 
 
 def parse_instant(text: str) -> datetime:
     """Return an instant in ISO form; without an offset it is local time.
 
     Raises:
-        StartError: It is none.
+        UsageError: It is none.
     """
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise StartError(
+        raise UsageError(
             f"{text!r} is no time; one is 2026-01-31T08:00, or with offset 2026-01-31T08:00+01:00"
         ) from None
 
@@ -45,11 +45,11 @@ def parse_pair(text: str) -> tuple[str, Scalar | list[str] | None]:
     """Return name and value of NAME=VALUE; numbers, true, false, null and lists are read as JSON.
 
     Raises:
-        StartError: There is no equals sign, or no name.
+        UsageError: There is no equals sign, or no name.
     """
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise StartError(f"{text!r} is no NAME=VALUE")
+        raise UsageError(f"{text!r} is no NAME=VALUE")
     try:
         found = json.loads(value)
     except ValueError:

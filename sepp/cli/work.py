@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from sepp import exits
 from sepp.cli.connection import run_with
-from sepp.cli.options import SERVER, Server
+from sepp.cli.options import SERVER, Server, UsageError
 from sepp.cli.values import parse_span
 from sepp.client import HandlerError, JobCtx, Payload, RetryPolicy, SeppClient, Worker
 from sepp.exits import StartError
@@ -63,7 +63,7 @@ def work(
     if not command or shutil.which(command[0]) is None:
         raise StartError(f"no program {(command or [''])[0]!r}")
     if concurrency < 1 or (max_jobs is not None and max_jobs < 1):
-        raise StartError("--concurrency and --max-jobs are at least 1")
+        raise UsageError("--concurrency and --max-jobs are at least 1")
     span = parse_span(lease)
     tally: Counter[str] = Counter()
 

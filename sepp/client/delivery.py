@@ -146,9 +146,10 @@ class Deliveries:
             try:
                 failure = await self._run_extending(handler, job, lease, scope)
                 is_over = True
-            except trio.Cancelled:
+            except BaseException:
+                # Cancelled, alone or in a group. If it is the whole worker that was cancelled, give
+                # back what can be given back before going.
                 if not scope.cancel_called:
-                    # The whole worker was cancelled: give back what can be given back.
                     await self._hand_back(ctx)
                 raise
             finally:

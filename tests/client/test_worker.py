@@ -239,11 +239,12 @@ async def test_a_stop_waits_for_the_jobs_in_hand(client: SeppClient, queue: str)
     assert await is_empty(client, queue)
 
 
+@pytest.mark.parametrize("extends", [False, True])
 async def test_a_stop_with_grace_hands_back_what_does_not_end(
-    client: SeppClient, queue: str
+    client: SeppClient, queue: str, extends: bool
 ) -> None:
     await put(client, queue, "endless")
-    worker = Worker(client, [queue], 300 * SECOND, shutdown_grace=SECOND / 10)
+    worker = Worker(client, [queue], 300 * SECOND, shutdown_grace=SECOND / 10, auto_extend=extends)
 
     @worker.handler("endless")
     async def endless(payload: Payload | None, ctx: JobCtx) -> None:
@@ -256,9 +257,12 @@ async def test_a_stop_with_grace_hands_back_what_does_not_end(
     assert await next_attempt(client, queue, timedelta(0)) == 2
 
 
-async def test_a_cancelled_worker_hands_its_jobs_back(client: SeppClient, queue: str) -> None:
+@pytest.mark.parametrize("extends", [False, True])
+async def test_a_cancelled_worker_hands_its_jobs_back(
+    client: SeppClient, queue: str, extends: bool
+) -> None:
     await put(client, queue, "endless")
-    worker = Worker(client, [queue], 300 * SECOND)
+    worker = Worker(client, [queue], 300 * SECOND, auto_extend=extends)
 
     with trio.CancelScope() as scope:
 
