@@ -4,6 +4,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
+from attrs import frozen
 from cyclopts import Parameter
 
 from sepp import exits
@@ -16,6 +17,52 @@ from sepp.client import EnqueueRequest, Payload
 from sepp.exits import StartError
 
 STDIN: Final = "-"
+
+
+@Parameter(name="*")
+@frozen
+class Fields:
+    """What a job may have beside queue, type and payload."""
+
+    encoding: Annotated[str, Parameter(help="What the payload is.")] = "text/plain"
+    priority: Annotated[int | None, Parameter(help="0 to 9; higher ones go first.")] = None
+    max_attempts: Annotated[
+        int | None, Parameter(help="Deliveries before it is a dead letter.")
+    ] = None
+    idempotency_key: Annotated[
+        str | None, Parameter(help="A second job with this key is not stored.")
+    ] = None
+    custom: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="NAME=VALUE beside the payload; may be repeated."),
+    ] = None
+    schedule_in: Annotated[str | None, Parameter(help="Not before this span: 30s, 5m, 2h.")] = None
+    schedule_at: Annotated[
+        str | None, Parameter(help="Not before this time: 2026-01-31T08:00.")
+    ] = None
+
+    def as_job(self, queue: str, job_type: str, data: bytes | None) -> EnqueueRequest:
+        """Return the job.
+
+        Raises:
+            UsageError: A field is malformed.
+        """
+        try:
+            return EnqueueRequest(
+                queue,
+                job_type,
+                None if data is None else Payload(data, self.encoding),
+                idempotency_key=self.idempotency_key,
+                priority=self.priority,
+                max_attempts=self.max_attempts,
+                custom=parse_custom(self.custom or []),
+                scheduled_at=when(self.schedule_in, self.schedule_at),
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+
+NO_FIELDS: Final = Fields()
 
 
 def enqueue(
@@ -32,22 +79,7 @@ def enqueue(
         str | None,
         Parameter(allow_leading_hyphen=True, help="Read the payload from this file; - is stdin."),
     ] = None,
-    encoding: Annotated[str, Parameter(help="What the payload is.")] = "text/plain",
-    priority: Annotated[int | None, Parameter(help="0 to 9; higher ones go first.")] = None,
-    max_attempts: Annotated[
-        int | None, Parameter(help="Deliveries before it is a dead letter.")
-    ] = None,
-    idempotency_key: Annotated[
-        str | None, Parameter(help="A second job with this key is not stored.")
-    ] = None,
-    custom: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="NAME=VALUE beside the payload; may be repeated."),
-    ] = None,
-    schedule_in: Annotated[str | None, Parameter(help="Not before this span: 30s, 5m, 2h.")] = None,
-    schedule_at: Annotated[
-        str | None, Parameter(help="Not before this time: 2026-01-31T08:00.")
-    ] = None,
+    fields: Fields = NO_FIELDS,
     bulk: Annotated[
         str | None,
         Parameter(
@@ -77,20 +109,7 @@ def enqueue(
     if payload is not None and payload.startswith("-") and payload != STDIN:
         # It is an option that is not ours; a payload like that comes by --file or stdin.
         raise UsageError(f"unknown option {payload!r}")
-    data = read_payload(payload, file)
-    try:
-        job = EnqueueRequest(
-            queue,
-            job_type,
-            None if data is None else Payload(data, encoding),
-            idempotency_key=idempotency_key,
-            priority=priority,
-            max_attempts=max_attempts,
-            custom=parse_custom(custom or []),
-            scheduled_at=when(schedule_in, schedule_at),
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    job = fields.as_job(queue, job_type, read_payload(payload, file))
     ack = run_with(server, lambda client: client.enqueue(job))
     if json:
         print_json({"job_id": ack.job_id, "deduplicated": ack.deduplicated})
