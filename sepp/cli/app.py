@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 from sepp import __version__, exits
 from sepp.cli.config import config
+from sepp.cli.health import health
 from sepp.cli.options import UsageError
 from sepp.cli.serve import serve
 from sepp.config.errors import ConfigError
@@ -35,6 +36,7 @@ app: Final = App(
     version=version_text,
 )
 app.command(serve)
+app.command(health)
 app.command(config)
 LAZY: Final = {
     "enqueue": "sepp.cli.enqueue:enqueue",

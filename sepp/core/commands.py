@@ -146,9 +146,10 @@ class Drain:
 
 @define
 class Sweep:
-    """Do what is due, at most `count_max` of each kind."""
+    """Do what is due, at most `count_max` of each kind; name each job moved if `is_traced`."""
 
     count_max: int = 10_000
+    is_traced: bool = False
 
 
 @define

@@ -37,7 +37,7 @@ from sepp.core.limits import Policy
 from sepp.core.outcomes import Leased, Outcome
 from sepp.core.queue import NEVER
 from sepp.core.slots import SlotTable
-from sepp.core.statistics import JobPage, JobRow, MachineStatistics, QueueStatistics
+from sepp.core.statistics import JobPage, JobRow, MachineStatistics, QueueStatistics, Totals
 
 # The handler of each command; each takes (table, command, now).
 HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
@@ -165,6 +165,10 @@ class Machine:
     def statistics(self) -> MachineStatistics:
         """Return all queues and the totals; O(queues)."""
         return statistics.statistics(self.table)
+
+    def totals(self) -> Totals:
+        """Return what belongs to no one queue; O(1)."""
+        return statistics.totals(self.table)
 
     def job_row(self, job_id: bytes) -> JobRow | None:
         """Return a job in any state, None if there is none of that id."""

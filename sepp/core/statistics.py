@@ -13,7 +13,7 @@ from sortedcontainers import SortedList
 
 from sepp.core.commands import Cause
 from sepp.core.jobs import JobTable
-from sepp.core.queue import NEVER, PRIORITY_COUNT, SLOT_MASK, Queue
+from sepp.core.queue import NEVER, PRIORITY_COUNT, SLOT_MASK, Counters, Queue
 from sepp.core.slots import ASIDE, DEAD, JOBS, LEASED, READY, SCHEDULED
 
 # A cursor is a sort key; for ready jobs the place of the lane stands above it. Sort keys of jobs
@@ -90,6 +90,24 @@ class MachineStatistics:
     nacked: int
     dead_lettered: tuple[int, ...]
     deduplicated: int
+
+
+@frozen
+class Totals:
+    """What belongs to no one queue; reading it costs the same however much is stored.
+
+    Args:
+        queues: Queues in RAM.
+        waiters: Reserves that wait.
+        forgotten: What queues counted that are in RAM no more; it only grows.
+    """
+
+    queues: int
+    waiters: int
+    audit_entries: int
+    dead_expired: int
+    dead_drained: int
+    forgotten: Counters
 
 
 @frozen
@@ -191,6 +209,20 @@ def statistics(table: JobTable) -> MachineStatistics:
             ),
         ),
         deduplicated=retired.deduplicated + sum(queue.deduplicated for queue in queues),
+    )
+
+
+def totals(table: JobTable) -> Totals:
+    """Return what belongs to no one queue; O(1)."""
+    forgotten = Counters()
+    forgotten.add(table.retired)
+    return Totals(
+        queues=len(table.queues),
+        waiters=len(table.waiters),
+        audit_entries=len(table.audit),
+        dead_expired=table.dead_expired,
+        dead_drained=table.dead_drained,
+        forgotten=forgotten,
     )
 
 

@@ -306,6 +306,11 @@ class Connection:
         self._session.ping(_KEEPALIVE_PING)
         self._poller.touch(self)
 
+    def listen(self) -> None:
+        """Do without answers to make room: read on, refusing what does not fit."""
+        self._inbound.lose_patience()
+        self._poller.touch(self)
+
     def go_away(self) -> None:
         """Tell the peer to begin no more calls here; those it has begun are answered."""
         if not self._is_leaving and not self.is_closed:

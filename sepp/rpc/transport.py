@@ -14,8 +14,9 @@ from typing import Final
 
 import trio
 
-# One turn of one connection handles at most this many bytes, so that no peer holds up the others.
-RECEIVE_BYTES: Final = 65_536
+# One turn of one connection handles at most this many bytes, so that no peer holds up the others:
+# about a hundred small calls, a few milliseconds also when all of them are reset again.
+RECEIVE_BYTES: Final = 16_384
 _TLS_RECORD_BYTES: Final = 16_384
 _ALPN: Final = "h2"
 

@@ -3,6 +3,7 @@
 from sepp.core.commands import DeadLetter
 from sepp.core.limits import QueueLimits
 from sepp.core.slots import DEAD, LEASED, READY, SCHEDULED
+from sepp.core.timers import IDLE_MS
 from tests.core.world import START_MS, World, job_id
 
 
@@ -164,3 +165,21 @@ def test_reload_gives_queues_their_new_limits_at_once() -> None:
     limits = {name: queue.limits for name, queue in world.machine.table.queues.items()}
     assert limits["a"].max_queue_depth == 1
     assert world.machine.table.queue("new").limits.max_queue_depth == 0
+
+
+def test_totals_keep_what_forgotten_queues_counted() -> None:
+    world = World()
+    [job] = world.enqueue("short")
+    world.reserve("short")
+    world.ack(job)
+    world.commit()
+    world.park("long", wait_ms=1_000_000)
+    before = world.machine.totals()
+
+    world.pass_ms(IDLE_MS)
+    world.sweep()
+
+    after = world.machine.totals()
+    assert (before.queues, before.waiters, before.forgotten.acked) == (2, 1, 0)
+    assert (after.queues, after.waiters) == (1, 1)
+    assert (after.forgotten.enqueued, after.forgotten.reserved, after.forgotten.acked) == (1, 1, 1)

@@ -220,6 +220,12 @@ class RawPeer:
             while await self.read():
                 pass
 
+    async def until_end_or_broken(self) -> None:
+        """Take and forget whatever comes, also what no decoder reads."""
+        with suppress(trio.BrokenResourceError):
+            while await self.stream.receive_some(65_536):
+                pass
+
     async def until_frame(self, kind: int, count: int = 1, flags: int | None = None) -> Frame:
         """Read until so many frames of one kind, and flags, have come; return the last of them."""
         with trio.fail_after(20):

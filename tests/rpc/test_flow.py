@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 from purerpc import StatusCode
 
 from sepp.rpc.limits import TransportLimits
@@ -118,6 +119,56 @@ async def test_a_peer_with_many_request_bytes_unanswered_is_not_read_until_answe
                 harness.server.flush()
         await peer.until_answered(*range(1, 35, 2))
         assert held() == 0
+        await peer.close()
+
+
+async def test_a_hang_up_is_heard_while_the_peer_is_not_read():
+    limits = TransportLimits(max_connection_request_bytes=MIB)
+    async with serving(limits=limits, message_bytes_max=MIB) as harness:
+        peer = await RawPeer.greeted(harness.port)
+        body = message(b"x" * (MIB - 5))
+        await peer.send(request(1, PARK, body) + request(3, PARK, message(b"x" * 3000)))
+        await harness.until(lambda: harness.server.statistics().request_bytes > MIB)
+        await peer.send(request(5, PARK, message(b"not read")))
+        async with trio.open_nursery() as nursery:
+            # All is read, so that closing sends FIN and no RST.
+            nursery.start_soon(peer.until_end_or_broken)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(harness.methods.parked) == 2
+            await peer.stream.send_eof()
+            await harness.methods.wait_until(lambda: len(harness.methods.gone) >= 2)
+
+        assert harness.server.statistics().request_bytes == 0
+        await peer.close()
+
+
+async def test_reading_goes_on_after_a_while_even_if_no_answer_leaves(mock_clock):
+    limits = TransportLimits(max_connection_request_bytes=MIB)
+    async with serving(limits=limits, message_bytes_max=MIB) as harness:
+        peer = await RawPeer.greeted(harness.port)
+        body = message(b"x" * (MIB - 5))
+        async with trio.open_nursery() as nursery:
+            calls = b"".join(request(n, PARK, body) for n in range(1, 21, 2))
+            nursery.start_soon(peer.send, calls + frames.frame(frames.PING, payload=b"are you?"))
+            await harness.until(lambda: harness.server.statistics().request_bytes > MIB)
+            await trio.testing.wait_all_tasks_blocked()
+            seen = harness.server.statistics().bytes_in
+            mock_clock.jump(14)
+            await trio.testing.wait_all_tasks_blocked()
+            assert harness.server.statistics().bytes_in == seen
+
+            mock_clock.jump(1.1)
+            await peer.until_frame(frames.PING, flags=frames.ACK)
+            await peer.until_answered(5, 7, 19)
+        assert {peer.answer(n).status for n in (5, 7, 19)} == {StatusCode.RESOURCE_EXHAUSTED.value}
+        assert harness.methods.parked[0].is_open
+        assert harness.server.statistics().request_bytes <= MIB + RECEIVE_BYTES
+
+        for call in harness.methods.parked:
+            call.respond(b"")
+        harness.server.flush()
+        await peer.call(21, ECHO, b"x" * 50_000)
+        assert peer.answer(21).status == 0
         await peer.close()
 
 
