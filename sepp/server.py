@@ -31,7 +31,7 @@ from sepp.config.policy import QueuePolicy
 from sepp.core.machine import Machine
 from sepp.journal import Journal
 from sepp.logs import Sink, configure, get_logger
-from sepp.memory import MemoryWatch
+from sepp.memory import MemoryWatch, map_large_blocks
 from sepp.notify import Notifier
 from sepp.opening import open_store
 from sepp.reloader import Reloader, watch
@@ -59,6 +59,7 @@ def run(loaded: Loaded) -> int:
     logging = loaded.config.logging
     sink = configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
     _log_configuration(loaded)
+    map_large_blocks()
     try:
         trio.run(_Process(loaded, sink).main)
     except BaseExceptionGroup as group:
