@@ -29,6 +29,8 @@ BATCH_HEADER_BYTES: Final = 64
 
 _FRAME: Final = Struct("<4sBBHIIIIIIIIQQQIII")  # all but the frame CRC
 _BATCH: Final = Struct("<4sHH16sQQIIQI")  # all but the canonical CRC
+_WHOLE_FRAME: Final = Struct(f"{_FRAME.format}I")
+_WHOLE_BATCH: Final = Struct(f"{_BATCH.format}I")
 _CRC: Final = Struct("<I")
 PADDING: Final = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
 
@@ -53,27 +55,12 @@ class FrameHeader:
     local_first: int
     previous_crc: int
     canonical_crc: int
-    crc: int = 0  # of the frame; set by `parse_frame`
-
-    @property
-    def locals_offset(self) -> int:
-        """Where the local records lie, from the start of the frame."""
-        return FRAME_HEADER_BYTES + 8 * self.record_count
-
-    @property
-    def canonical_offset(self) -> int:
-        """Where the canonical batch lies, from the start of the frame."""
-        return self.locals_offset + self.local_bytes
-
-    @property
-    def bodies_offset(self) -> int:
-        """Where the bodies of the batch lie, from the start of the frame."""
-        return self.canonical_offset + self.canonical_bytes
-
-    @property
-    def moved_offset(self) -> int:
-        """Where the moved bodies lie, from the start of the frame."""
-        return self.bodies_offset + self.body_bytes
+    # Where the parts begin, from the start of the segment, and the frame CRC: set by `parse_frame`.
+    locals_at: int = 0
+    canonical_at: int = 0
+    bodies_at: int = 0
+    moved_at: int = 0
+    crc: int = 0
 
 
 @dataclass(slots=True)
@@ -146,20 +133,17 @@ def encode_private(header: FrameHeader, private: bytes, salt: int) -> tuple[byte
     return b"".join((head, _CRC.pack(crc), private)), crc
 
 
-def parse_frame(
-    data: memoryview, position: int, *, offset: int, segment: int, salt: int
-) -> FrameHeader | str:
-    """Read the frame at `position` of `data`; nothing of its canonical batch is checked here.
+def parse_frame(data: memoryview, offset: int, segment: int, salt: int) -> FrameHeader | str:
+    """Read the frame at `offset`; nothing of its canonical batch and bodies is checked here.
 
     Args:
-        data: Bytes of a segment.
-        position: Where in them the frame starts.
-        offset: Where in the segment that is; `segment` and `salt` are of the segment.
+        data: The bytes of a segment, from its start.
+        segment, salt: Of that segment.
 
     Returns:
         The header, or what is wrong.
     """
-    if position + FRAME_HEADER_BYTES > len(data):
+    if offset + FRAME_HEADER_BYTES > len(data):
         return "the file ends inside a frame header"
     (
         magic,
@@ -180,10 +164,25 @@ def parse_frame(
         previous_crc,
         canonical_crc,
         _zero,
-    ) = _FRAME.unpack_from(data, position)
+        crc,
+    ) = _WHOLE_FRAME.unpack_from(data, offset)
     if magic != FRAME_MAGIC or version != FRAME_VERSION or header_bytes != FRAME_HEADER_BYTES:
         return "no frame starts here"
-    header = FrameHeader(
+    private_at = offset + FRAME_HEADER_BYTES
+    locals_at = private_at + 8 * record_count
+    canonical_at = locals_at + local_bytes
+    bodies_at = canonical_at + canonical_bytes
+    moved_at = bodies_at + body_bytes
+    if frame_bytes != moved_at + moved_bytes - offset or (frame_bytes | local_bytes) & 7:
+        return "the lengths of the frame do not agree"
+    if offset8 << 3 != offset or frame_segment != segment:
+        return f"this frame belongs to segment {frame_segment} at {offset8 << 3}"
+    if canonical_at > len(data):
+        return "the file ends inside a frame"
+    found = crc32(data[private_at:canonical_at], crc32(data[offset : private_at - 4], salt))
+    if found != crc:
+        return f"frame CRC mismatch: expected {crc:08x}, found {found:08x}"
+    return FrameHeader(
         frame_bytes,
         record_count,
         local_count,
@@ -191,53 +190,40 @@ def parse_frame(
         canonical_bytes,
         body_bytes,
         moved_bytes,
-        offset8 << 3,
+        offset,
         frame_segment,
         synced_off,
         local_first,
         previous_crc,
         canonical_crc,
+        locals_at,
+        canonical_at,
+        bodies_at,
+        moved_at,
+        crc,
     )
-    if frame_bytes != header.moved_offset + moved_bytes or (frame_bytes | local_bytes) & 7:
-        return "the lengths of the frame do not agree"
-    if header.offset != offset or frame_segment != segment:
-        return f"this frame belongs to segment {frame_segment} at {header.offset}"
-    end = position + header.canonical_offset
-    if end > len(data):
-        return "the file ends inside a frame"
-    (crc,) = _CRC.unpack_from(data, position + FRAME_HEADER_BYTES - 4)
-    head = crc32(data[position : position + FRAME_HEADER_BYTES - 4], salt)
-    found = crc32(data[position + FRAME_HEADER_BYTES : end], head)
-    if found != crc:
-        return f"frame CRC mismatch: expected {crc:08x}, found {found:08x}"
-    header.crc = crc
-    return header
 
 
-def parse_batch(
-    data: memoryview, position: int, frame: FrameHeader, record_bytes: int
-) -> BatchHeader | str:
-    """Read the canonical batch of the frame at `position` and check its CRC.
+def parse_batch(data: memoryview, frame: FrameHeader, record_bytes: int) -> BatchHeader | str:
+    """Read the canonical batch of a frame and check its CRC; nothing of its bodies.
 
     Returns:
-        The header, or what is wrong. Records lie BATCH_HEADER_BYTES behind `canonical_offset`.
+        The header, or what is wrong. The records lie BATCH_HEADER_BYTES behind `canonical_at`.
     """
-    start = position + frame.canonical_offset
-    if start + frame.canonical_bytes > len(data):
+    start, end = frame.canonical_at, frame.bodies_at
+    if end > len(data):
         return "the file ends inside a batch"
-    magic, version, size, uuid, epoch, first, count, body_bytes, clock, previous = (
-        _BATCH.unpack_from(data, start)
+    magic, version, size, uuid, epoch, first, count, body_bytes, clock, previous, crc = (
+        _WHOLE_BATCH.unpack_from(data, start)
     )
-    (crc,) = _CRC.unpack_from(data, start + BATCH_HEADER_BYTES - 4)
     if magic != BATCH_MAGIC or version != BATCH_VERSION or size != record_bytes:
         return "no batch where the frame says"
-    length = BATCH_HEADER_BYTES + aligned(count * size)
+    records_at = start + BATCH_HEADER_BYTES
     if count != frame.record_count or body_bytes != frame.body_bytes:
         return "batch and frame do not agree"
-    if length != frame.canonical_bytes:
+    if records_at + aligned(count * size) != end:
         return "the lengths of the batch do not agree"
-    begin = start + BATCH_HEADER_BYTES
-    found = crc32(data[begin : begin + count * size], crc32(data[start : begin - 4]))
+    found = crc32(data[records_at : records_at + count * size], crc32(data[start : records_at - 4]))
     if found != crc or crc != frame.canonical_crc:
         return f"batch CRC mismatch: expected {frame.canonical_crc:08x}, found {found:08x}"
     return BatchHeader(size, uuid, epoch, first, count, body_bytes, clock, previous, crc)

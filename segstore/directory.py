@@ -3,13 +3,16 @@
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from segstore.errors import FormatRefused, StoreLocked
 from segstore.events import log
 from segstore.layout import (
     FORMAT_NAME,
+    INDEX_NAME,
     LOCK_NAME,
     QUARANTINE_NAME,
+    SNAPSHOT_PREFIX,
     TMP_SUFFIX,
     FormatMarker,
     decode_format,
@@ -18,6 +21,8 @@ from segstore.layout import (
 )
 from segstore.segment import write_all
 from segstore.vfs import VFS, File, process_id
+
+_KNOWN_NAMES: Final = frozenset({LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME, INDEX_NAME})
 
 
 @dataclass(slots=True)
@@ -70,7 +75,7 @@ def _look_around(
             segments.append(segment)
         elif name.endswith(TMP_SUFFIX):
             vfs.unlink(f"{path}/{name}")
-        elif name not in (LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME):
+        elif name not in _KNOWN_NAMES and not name.startswith(SNAPSHOT_PREFIX):
             log.warning("unknown file left alone", path=f"{path}/{name}")
     if FORMAT_NAME in names:
         marker = decode_format(_read(vfs, f"{path}/{FORMAT_NAME}"), f"{path}/{FORMAT_NAME}")

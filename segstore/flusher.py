@@ -68,8 +68,10 @@ class Flusher:
         return frames
 
     async def _wait_for_files(self, frames: list[BuiltFrame]) -> None:
-        """Wait while the file of the newest segment is being made ahead by someone else."""
-        if frames[-1].segment.writing_file() is None and self.spare_made is not None:
+        """Wait while the file of a segment is being made ahead by someone else."""
+        if self.spare_made is not None and any(
+            frame.segment.writing_file() is None for frame in frames
+        ):
             await self.spare_made.wait()
             self.check()
 

@@ -19,6 +19,8 @@ KEY_BYTES: Final = 16
 LOCK_NAME: Final = "LOCK"
 FORMAT_NAME: Final = "FORMAT"
 QUARANTINE_NAME: Final = "quarantine"
+INDEX_NAME: Final = "index.hix"  # derived; may be deleted at any time
+SNAPSHOT_PREFIX: Final = "snap-"  # derived too
 TMP_SUFFIX: Final = ".tmp"
 
 SEGMENT_MAGIC: Final = b"SEGSTOR1"

@@ -7,7 +7,7 @@ local records take their turn with the commits.
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import trio
@@ -19,7 +19,7 @@ from segstore.local import SegmentDrop
 from segstore.options import Options, Room
 from segstore.segment import Segment, Spare, SyncFailed, make_file, sync_names
 from segstore.workers import Lane
-from segstore.writer import LogWriter
+from segstore.writer import BuiltFrame, LogWriter
 
 # Free space, in segments, below which new bodies are refused, and from which they are taken again.
 LOW_SEGMENTS: Final = 2
@@ -50,6 +50,8 @@ class Maintenance:
     _quiet_since_ms: int = 0
     _synced_at_ms: int = 0
     _is_running: bool = False
+    _leaving: list[Segment] = field(default_factory=list)  # SEGDROP built, file perhaps still there
+    _leaving_frame: BuiltFrame | None = None
 
     async def maintain(self) -> int:
         """Do what is due; return after how many ms to call again at the latest."""
@@ -144,21 +146,29 @@ class Maintenance:
         When they are gone the deletes at home there count no more, so others may follow.
         """
         writer, flusher = self.writer, self.flusher
-        assert writer.active is not None
-        sealed = [each for each in writer.segments if each != writer.active.id]
-        dead = [writer.segments[each] for each in self.usage.droppable(sealed)]
-        if not dead:
-            return False
-        frame = writer.local_frame(*(SegmentDrop(segment.id) for segment in dead))
-        await flusher.flush(frame, is_durable=True)
-        await flusher.guarded(lambda: self._remove(dead), Lane.MAINTENANCE)
-        for segment in dead:
+        if not self._leaving:
+            assert writer.active is not None
+            sealed = [each for each in writer.segments if each != writer.active.id]
+            dead = [writer.segments[each] for each in self.usage.droppable(sealed)]
+            if not dead:
+                return False
+            # From here on they are in no later list: a batch that rolls while this waits must not
+            # name what is about to go.
+            self._leaving_frame = writer.local_frame(*(SegmentDrop(each.id) for each in dead))
+            self._leaving = dead
+            for segment in dead:
+                segment.is_leaving = True
+        assert self._leaving_frame is not None
+        await flusher.flush(self._leaving_frame, is_durable=True)
+        await flusher.guarded(lambda: self._remove(self._leaving), Lane.MAINTENANCE)
+        for segment in self._leaving:
             del writer.segments[segment.id]
             self.usage.drop(segment.id)
             segment.is_dropped = True
             if not segment.reader_count:
                 segment.close()
             flusher.counters.drops += 1
+        self._leaving = []
         return True
 
     def _remove(self, segments: list[Segment]) -> None:

@@ -88,6 +88,7 @@ class Recovery:
         self._spares: list[str] = []
         self._dropped: list[str] = []
         self._damaged: list[str] = []
+        self._damaged_at: dict[int, list[str]] = {}  # by offset of the frame, in the newest segment
         self._victim = 0
 
     def run(self) -> Recovered:
@@ -202,7 +203,7 @@ class Recovery:
         self._go_on(base, before)
         self._state = scan.state
         for frame in frames:
-            for body in scan.damaged_bodies(frame):
+            for body in self._damaged_at.get(frame.header.offset, ()):
                 log.error("body damaged; it is never handed out", path=base.path, body=body)
                 self._damaged.append(body)
             self._redo.apply(scan, frame)
@@ -284,6 +285,8 @@ class Recovery:
             damaged = scan.damaged_bodies(frame)
             if damaged and scan.voucher(frame.header.offset) is None:
                 return "; ".join(damaged)
+            if damaged:
+                self._damaged_at[frame.header.offset] = damaged
         return frame
 
     def _segment(self, loaded: _Loaded, scan: SegmentScan) -> Segment:

@@ -45,17 +45,17 @@ class Redo:
         segment = header.segment
         if frame.batch is not None:
             count = frame.batch.count
-            start = header.offset + header.locals_offset - 4 * count
+            start = header.locals_at - 4 * count
             homes = bytes(scan.view[start : start + 4 * count])
             if homes.count(0) != len(homes):
                 self._count_needed(segment, Counter(decode_u32(homes)))
             records = list(self._layout.raw_record.iter_unpack(scan.record_bytes_of(frame)))
-            lsn, offset8 = frame.batch.first_lsn, (header.offset + header.bodies_offset) >> 3
+            lsn, offset8 = frame.batch.first_lsn, header.bodies_at >> 3
             if not self._apply_new(records, lsn, segment, offset8):
                 self._apply_records(records, lsn, segment, offset8)
             self.record_count += count
         if header.local_count:
-            offset8 = (header.offset + header.moved_offset) >> 3
+            offset8 = header.moved_at >> 3
             for local in frame.locals:
                 if isinstance(local, Move):
                     offset8 += self._apply_move(local, segment, offset8)
@@ -80,13 +80,13 @@ class Redo:
         """
         slots = self.slots
         count = len(records)
+        if count < _BULK_COUNT or slots.free_slots():
+            return False
         kinds, tables, _zeros, lengths, crcs, keys, heads = zip(*records, strict=True)
-        known = slots.directory.tables[tables[0]]
+        known = slots.recent[tables[0]]
         if (
-            count < _BULK_COUNT
-            or kinds.count(PUT) != count
+            kinds.count(PUT) != count
             or tables.count(tables[0]) != count
-            or slots.free_slots()
             or len(set(keys)) != count
             or not known.keys().isdisjoint(keys)
         ):
@@ -107,7 +107,7 @@ class Redo:
     def _apply_records(self, records: list[Record], lsn: int, segment: int, offset8: int) -> None:
         """Apply canonical records one by one."""
         slots = self.slots
-        tables = slots.directory.tables
+        tables = slots.recent
         lsns, segments, offsets = slots.lsn, slots.segment, slots.offset8
         lengths, crcs, head_segments = slots.body_length, slots.body_crc, slots.head_segment
         allocate, rows, head_bytes = slots.allocate, self._rows, self._layout.head_bytes
@@ -152,7 +152,7 @@ class Redo:
         slot = slots.find(table, key)
         if kind == DEL:
             if slot >= 0 and move.lsn > slots.lsn[slot]:
-                del slots.directory.tables[table][key]
+                del slots.recent[table][key]
                 slots.release(slot)
             return 0
         if slot < 0 and kind == PUT:

@@ -93,7 +93,7 @@ class SegmentScan:
             return "the file ends inside a frame"
         batch: BatchHeader | None = None
         if header.record_count:
-            read = parse_batch(self.view, offset, header, self.layout.record_bytes)
+            read = parse_batch(self.view, header, self.layout.record_bytes)
             if isinstance(read, str):
                 return read
             batch = read
@@ -104,36 +104,35 @@ class SegmentScan:
 
     def parse_header(self, offset: int) -> FrameHeader | str:
         """Return the header of the frame at `offset` if its private part is intact."""
-        return parse_frame(
-            self.view, offset, offset=offset, segment=self.header.segment, salt=self.header.salt
-        )
+        return parse_frame(self.view, offset, self.header.segment, self.header.salt)
 
     def locals_of(self, header: FrameHeader) -> list[Local] | str:
         """Return the local records of a frame."""
         if not header.local_count:
             return []
-        start = header.offset + header.locals_offset
-        return decode_locals(self.data[start : start + header.local_bytes], header.local_count)
+        return decode_locals(self.data[header.locals_at : header.canonical_at], header.local_count)
 
     def record_bytes_of(self, frame: Frame) -> memoryview:
         """Return the records of the batch in `frame`."""
         assert frame.batch is not None
-        start = frame.header.offset + frame.header.canonical_offset + BATCH_HEADER_BYTES
+        start = frame.header.canonical_at + BATCH_HEADER_BYTES
         return self.view[start : start + frame.batch.count * frame.batch.record_bytes]
 
     def damaged_bodies(self, frame: Frame) -> list[str]:
         """Return which bodies in `frame` do not match their CRC, in words."""
-        damaged = []
+        damaged: list[str] = []
         header = frame.header
+        if not header.body_bytes and not header.moved_bytes:
+            return damaged
         unpack = self.layout.raw_record.iter_unpack
-        position = header.offset + header.bodies_offset
+        position = header.bodies_at
         records = unpack(self.record_bytes_of(frame)) if frame.batch else ()
         for kind, _table, _zero, length, crc, key, _head in records:
             if kind == PUT:
                 if crc32(self.view[position : position + length]) != crc:
                     damaged.append(f"body of key {key.hex()} at {position}")
                 position += aligned(length)
-        position = header.offset + header.moved_offset
+        position = header.moved_at
         for local in frame.locals:
             if isinstance(local, Move):
                 for kind, _table, _zero, length, crc, key, _head in unpack(local.record):

@@ -39,6 +39,8 @@ class Segment:
     Attributes:
         end: Where its last built frame ends; the next one starts there.
         last_crc: CRC of that frame, or of the header while there is none.
+        is_leaving: SEGDROP was built for it; later segment lists leave it out.
+        is_dropped: Its file is durably gone.
         written: Up to here the frames were handed to the operating system.
         synced: Up to here they are known durable.
         reader_count: Reads under way; a dropped file is closed by the last of them.
@@ -52,6 +54,7 @@ class Segment:
     end: int = SEGMENT_HEADER_BYTES
     file: File | None = None
     is_sealed: bool = False
+    is_leaving: bool = False
     is_dropped: bool = False
     written: int = SEGMENT_HEADER_BYTES
     synced: int = SEGMENT_HEADER_BYTES
@@ -135,16 +138,19 @@ def write_all(file: File, data: bytes, offset: int, *, is_dsync: bool = False) -
         raise OSError(errno.ENOSPC, f"short write: {count} of {len(data)} bytes", file.path)
 
 
-def sync(file: File) -> None:
-    """fsync, with a failure that cannot be taken for a full disk.
+def sync(file: File, *, is_data_only: bool = False) -> None:
+    """fsync or fdatasync, with a failure that cannot be taken for a full disk.
 
     Raises:
         SyncFailed: whatever the system said; what was written may be lost without a trace.
     """
     try:
-        file.fsync()
+        if is_data_only:
+            file.fdatasync()
+        else:
+            file.fsync()
     except OSError as problem:
-        raise SyncFailed(problem.errno, f"fsync failed: {problem.strerror}", file.path) from problem
+        raise SyncFailed(problem.errno, f"sync failed: {problem.strerror}", file.path) from problem
 
 
 def sync_names(vfs: VFS, directory: str) -> None:
@@ -152,7 +158,7 @@ def sync_names(vfs: VFS, directory: str) -> None:
     try:
         vfs.sync_dir(directory)
     except OSError as problem:
-        raise SyncFailed(problem.errno, f"fsync failed: {problem.strerror}", directory) from problem
+        raise SyncFailed(problem.errno, f"sync failed: {problem.strerror}", directory) from problem
 
 
 def _fill(file: File, start: int, stop: int) -> None:
@@ -165,5 +171,5 @@ def _fill(file: File, start: int, stop: int) -> None:
         start += len(piece)
         unsynced += len(piece)
         if unsynced >= _FILL_SYNC_BYTES:
-            sync(file)
+            sync(file, is_data_only=True)
             unsynced = 0

@@ -271,6 +271,7 @@ class LogWriter:
             tuple(
                 SegmentEnd(segment.id, segment.end, segment.last_crc)
                 for segment in self.segments.values()
+                if not segment.is_leaving
             ),
         )
 
@@ -352,7 +353,7 @@ class LogWriter:
         """
         target = segment.written
         assert segment.file is not None
-        sync(segment.file)
+        sync(segment.file, is_data_only=self.options.persist != "sync_all")
         segment.synced = max(segment.synced, target)
         self._counters.syncs += 1
 

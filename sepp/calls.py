@@ -5,7 +5,6 @@ An object of these classes is the committer's `Request`. It lives from submit to
 constants.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final
@@ -15,7 +14,7 @@ from purerpc import StatusCode
 from segstore import BodyDamaged
 from sepp import wire
 from sepp._generated import queue_pb2 as pb
-from sepp.committer import BUCKETS_S, Committer
+from sepp.committer import Committer
 from sepp.core.commands import Command
 from sepp.core.outcomes import (
     Accepted,
@@ -35,9 +34,11 @@ from sepp.core.outcomes import (
     QueueFull,
 )
 from sepp.core.slots import WAS_REQUEUED
+from sepp.counts import MethodStatistics
 from sepp.journal import Body
 from sepp.request import Refusal
 from sepp.rpc.call import Call
+from sepp.tracing import Span
 
 # Field 1, a string of 36 bytes: the whole AckResponse, and the start of other answers.
 _JOB_ID: Final = b"\x0a\x24"
@@ -56,34 +57,17 @@ _REFUSALS: Final[dict[Refusal, tuple[StatusCode, str]]] = {
         StatusCode.RESOURCE_EXHAUSTED,
         "the server's disk is nearly full; nothing was stored, try again when space was freed",
     ),
+    Refusal.MEMORY_SHORT: (
+        StatusCode.RESOURCE_EXHAUSTED,
+        "the server is above server.max_memory_bytes; nothing was stored, try again when jobs "
+        "were worked",
+    ),
     Refusal.STOPPING: (StatusCode.UNAVAILABLE, "the server is stopping; nothing was changed"),
     Refusal.UNKNOWN: (
         StatusCode.ABORTED,
         "the storage failed while this change was being written; it may or may not be stored",
     ),
 }
-
-
-class MethodStatistics:
-    """Counters of one RPC: calls ended well and badly, and how long they took."""
-
-    __slots__ = ("buckets", "errors", "oks", "seconds")
-
-    def __init__(self) -> None:
-        self.oks = 0
-        self.errors = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (len(BUCKETS_S) + 1)
-
-    def observe(self, started: float, is_ok: bool) -> None:
-        """Count one call that began at `started` on the performance counter."""
-        seconds = perf_counter() - started
-        self.seconds += seconds
-        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
-        if is_ok:
-            self.oks += 1
-        else:
-            self.errors += 1
 
 
 class PendingCall:
@@ -94,17 +78,24 @@ class PendingCall:
         command: What it asks for.
         committer: Told when the caller leaves.
         statistics: Counts the call when it ends.
+        span: Told how the call ends; None while tracing is off.
     """
 
-    __slots__ = ("call", "command", "committer", "is_gone", "started", "statistics")
+    __slots__ = ("call", "command", "committer", "is_gone", "span", "started", "statistics")
 
     def __init__(
-        self, call: Call, command: Command, committer: Committer, statistics: MethodStatistics
+        self,
+        call: Call,
+        command: Command,
+        committer: Committer,
+        statistics: MethodStatistics,
+        span: Span | None,
     ) -> None:
         self.call = call
         self.command: Command = command
         self.committer = committer
         self.statistics = statistics
+        self.span = span
         self.started = perf_counter()
         self.is_gone = False
         call.on_gone = self._leave
@@ -115,6 +106,11 @@ class PendingCall:
             self.undelivered(outcome)
             return
         self.statistics.observe(self.started, self.reply(outcome, bodies))
+        # Call and request point at each other: parted here, both go at once and the collector never
+        # has to look for them.
+        self.call.on_gone = None
+        if self.span is not None:
+            self.span.end(outcome)
 
     def reply(self, outcome: Outcome, bodies: list[Body]) -> bool:
         """Respond or fail; whether it went well. Each RPC has its own."""
@@ -126,39 +122,54 @@ class PendingCall:
     def refuse(self, refusal: Refusal) -> None:
         """Tell the caller that there is no outcome."""
         if not self.is_gone:
-            self.call.fail(*_REFUSALS[refusal])
+            code, text = _REFUSALS[refusal]
+            self.call.fail(code, text)
             self.statistics.observe(self.started, False)
+            if self.span is not None:
+                self.span.fail(code, text)
 
     def _leave(self, call: Call) -> None:
         self.committer.forget(self)
         self.statistics.observe(self.started, False)
+        if self.span is not None:
+            self.span.fail(StatusCode.CANCELLED, "the caller left")
+
+
+# Told of each job that was not stored: the job, why, and its place in an atomic batch.
+Rejected = Callable[[pb.EnqueueRequest, pb.JobRejection, int | None], None]
 
 
 class EnqueueBatchCall(PendingCall):
     """Best effort: `rejections` has an entry for every job that never went to the committer."""
 
-    __slots__ = ("rejections",)
+    __slots__ = ("rejected", "rejections", "request")
 
+    request: pb.EnqueueBatchRequest
     rejections: list[pb.JobRejection | None]
+    rejected: Rejected
 
     def reply(self, outcome: Outcome, bodies: list[Body]) -> bool:
         assert type(outcome) is Enqueued
         results = iter(outcome.results)
-        parts = [
-            _batch_result(next(results)) if rejection is None else _batch_rejection(rejection)
-            for rejection in self.rejections
-        ]
+        parts = []
+        for index, rejection in enumerate(self.rejections):
+            if rejection is None:
+                result = next(results)
+                if type(result) is Accepted:
+                    parts.append(_batch_success(result))
+                    continue
+                rejection = commit_rejection(result)
+                self.rejected(self.request.jobs[index], rejection, None)
+            parts.append(_batch_rejection(rejection))
         self.call.respond(parts[0] if len(parts) == 1 else b"".join(parts))
         return True
 
 
-def _batch_result(result: JobResult) -> bytes:
-    if type(result) is Accepted:
-        job_id = wire.id_text(result.job_id).encode()
-        if result.is_duplicate:
-            return _RESULT_DEDUPLICATED + job_id + _DEDUPLICATED
-        return _RESULT + job_id
-    return _batch_rejection(commit_rejection(result))
+def _batch_success(result: Accepted) -> bytes:
+    job_id = wire.id_text(result.job_id).encode()
+    if result.is_duplicate:
+        return _RESULT_DEDUPLICATED + job_id + _DEDUPLICATED
+    return _RESULT + job_id
 
 
 def _batch_rejection(rejection: pb.JobRejection) -> bytes:
@@ -177,11 +188,16 @@ def commit_rejection(result: JobResult) -> pb.JobRejection:
 class EnqueueAtomicCall(PendingCall):
     """All or nothing."""
 
-    __slots__ = ()
+    __slots__ = ("rejected", "request")
+
+    request: pb.EnqueueBatchRequest
+    rejected: Rejected
 
     def reply(self, outcome: Outcome, bodies: list[Body]) -> bool:
         if type(outcome) is AtomicRefused:
             errors = [(index, commit_rejection(result)) for index, result in outcome.errors]
+            for index, rejection in errors:
+                self.rejected(self.request.jobs[index], rejection, index)
             self.call.respond(atomic_rejection(errors))
             return True
         assert type(outcome) is Enqueued
@@ -217,7 +233,7 @@ class ReserveCall(PendingCall):
         if not jobs:
             self.call.respond(b"")
             return True
-        lease = wire.lease_field(outcome.expires_ms)
+        lease, span = wire.lease_field(outcome.expires_ms), self.span
         parts = []
         for job, body in zip(jobs, bodies, strict=True):
             if type(body) is bytes:
@@ -227,6 +243,7 @@ class ReserveCall(PendingCall):
                         attempt=job.attempt,
                         enqueued_ms=job.enqueued_ms,
                         lease=lease,
+                        trace=None if span is None else span.deliver(job, body, outcome.expires_ms),
                         is_requeued=bool(job.flags & WAS_REQUEUED),
                     )
                 )

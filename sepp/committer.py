@@ -12,7 +12,6 @@ first and the finished group is answered while the disk works. Hence:
 """
 
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -21,8 +20,10 @@ import trio
 
 from segstore import BodyDamaged, Room, StoreFailed
 from sepp.clock import Clock
-from sepp.core.commands import Command, Enqueue, Reserve
-from sepp.core.outcomes import Drained, Leased, Outcome, Parked
+from sepp.core.commands import Ack, Command, Enqueue, Extend, Nack, Now, Reserve, Sweep
+from sepp.core.outcomes import Drained, Leased, Outcome, Parked, Swept
+from sepp.core.statistics import JobRow
+from sepp.counts import CommitStatistics
 from sepp.journal import Body, Journal
 from sepp.request import AwaitedRequest, Refusal, Request
 
@@ -31,6 +32,7 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 # How long a call may wait for room in the command queue before it is refused.
 QUEUE_WAIT_S: Final = 5.0
 
+_BODILESS: Final = frozenset((Enqueue, Ack, Nack, Extend))
 _NO_BODIES: Final[list[Body]] = []
 
 
@@ -59,6 +61,9 @@ class Committer:
         clock: Read for each command, at most once a millisecond.
         capacity: Commands that may wait for a group to have room.
         flush: Called once after the answers of a group were given.
+
+    Attributes:
+        is_memory_short: Set from outside: no new jobs for now.
     """
 
     def __init__(
@@ -66,6 +71,10 @@ class Committer:
     ) -> None:
         self._journal = journal
         self._machine = journal.machine
+        # The writes of the open group; emptied in place when a batch is built.
+        self._puts = journal.machine.puts
+        self._states = journal.machine.states
+        self._deletes = journal.machine.deletes
         self._store = journal.store
         self._clock = clock
         self._capacity = capacity
@@ -83,6 +92,10 @@ class Committer:
         self._idle = trio.Event()
         self._deadline_moved = trio.Event()
         self._planned: tuple[int | None, int | None] = (None, None)
+        self.is_memory_short = False
+        self._room = self._store.room()
+        self._looked_at: Now | None = None  # when the room was asked for: once a millisecond
+        self._unanswered = 0  # groups that are durable, or had nothing to write, and not answered
         self.statistics = CommitStatistics()
 
     # Submitting.
@@ -93,7 +106,10 @@ class Committer:
         Its `answer` or `refuse` is called exactly once, later or before this returns, unless the
         owner called `forget`.
         """
-        if not self._waiting and not self._is_full():
+        if not self._waiting and (
+            len(self._puts) + len(self._states) + len(self._deletes) < RECORDS_MAX
+            and self._open.body_bytes < BYTES_MAX
+        ):
             self._apply(request)
         elif len(self._waiting) < self._capacity:
             self._waiting.append(request)
@@ -116,19 +132,54 @@ class Committer:
         """
         return (await self.run_group([command]))[0]
 
-    async def run_group(self, commands: list[Command]) -> list[Outcome]:
-        """Apply several commands back to back, in one batch; all are durable on return."""
+    async def run_group(
+        self,
+        commands: list[Command],
+        follow_up: Callable[[list[Outcome]], Command | None] | None = None,
+    ) -> list[Outcome]:
+        """Apply several commands back to back, in one batch; all are durable on return.
+
+        Args:
+            commands: In order. Reserves that park are not for here.
+            follow_up: Sees their outcomes and returns one more command for the same batch, or None.
+
+        Raises:
+            Refused: A command was not applied, or the fate of all is unknown.
+        """
         waits = [AwaitedRequest(command) for command in commands]
-        for wait in waits:
-            self._apply(wait)
+        outcomes = [self._apply(wait) for wait in waits]
+        applied = [outcome for outcome in outcomes if outcome is not None]
+        if follow_up is not None and len(applied) == len(commands):
+            extra = follow_up(applied)
+            if extra is not None:
+                waits.append(AwaitedRequest(extra))
+                self._apply(waits[-1])
         for wait in waits:
             await wait.is_settled.wait()
         return [wait.outcome() for wait in waits]
 
+    async def sweep(self, command: Sweep) -> tuple[Swept, list[Body]]:
+        """Run a sweep; return its outcome, durable, and the bodies of its jobs if it is traced.
+
+        Raises:
+            Refused: as `run`.
+        """
+        wait = AwaitedRequest(command)
+        self._apply(wait)
+        await wait.is_settled.wait()
+        swept = wait.outcome()
+        assert type(swept) is Swept
+        return swept, wait.bodies
+
+    def peek(self, job_id: bytes) -> tuple[JobRow, Body] | None:
+        """The job as it is now, with its body if that is at hand; None: there is no such job."""
+        job = self._machine.job_row(job_id)
+        return None if job is None else (job, self._journal.bodies_nowait([job.slot])[0])
+
     def end_waits(self) -> None:
         """Answer every parked reserve empty: the server stops."""
         self._machine.end_waits()
-        self._take_woken(self._open)
+        self._answer_woken(self._open, self._machine.take_woken())
         self._work.set()
 
     def waiting_count(self) -> int:
@@ -137,7 +188,7 @@ class Committer:
 
     async def wait_idle(self) -> None:
         """Return once nothing is queued, open or in flight: all submitted before is answered."""
-        while self._waiting or self._in_flight is not None or self._has_open_work():
+        while self._waiting or self._in_flight or self._unanswered or self._has_open_work():
             self._idle = trio.Event()
             await self._idle.wait()
 
@@ -153,40 +204,51 @@ class Committer:
 
     # Applying.
 
-    def _apply(self, request: Request) -> None:
+    def _apply(self, request: Request) -> Outcome | None:
+        """Apply a command; return its outcome, which is not durable yet, None if it was refused."""
         command = request.command
-        room = self._store.room()
-        if room is not Room.OK and (type(command) is Enqueue or room is Room.NONE):
-            request.refuse(Refusal.DISK_FULL)
-            return
-        machine = self._machine
-        outcome = machine.handle(command, self._clock.now())
-        if type(outcome) is Parked:
-            assert type(command) is Reserve
-            self._parked[command] = request
-            self._check_deadline()
-            return
+        now = self._clock.now()
+        if now is not self._looked_at:
+            self._looked_at, self._room = now, self._store.room()
         if type(command) is Enqueue:
+            if self._room is not Room.OK:
+                request.refuse(Refusal.DISK_FULL)
+                return None
+            if self.is_memory_short:
+                request.refuse(Refusal.MEMORY_SHORT)
+                return None
+            outcome = self._machine.handle(command, now)
             self._open.body_bytes += sum([len(job.body) for job in command.jobs])
-        group = self._answer_group()
-        group.answers.append((request, outcome, self._bodies(group, outcome)))
-        self._take_woken(group)
-        if group is self._open:
+        elif self._room is Room.NONE:
+            request.refuse(Refusal.DISK_FULL)
+            return None
+        else:
+            outcome = self._machine.handle(command, now)
+            if type(outcome) is Parked:
+                assert type(command) is Reserve
+                self._parked[command] = request
+                self._check_deadline()
+                return outcome
+        group = self._open
+        if self._in_flight is not None and not (self._states or self._puts or self._deletes):
+            # It changed nothing, and can depend on nothing newer than the batch under way.
+            group = self._in_flight
+        elif not group.answers:
             self._work.set()
+        bodies = _NO_BODIES if type(command) in _BODILESS else self._bodies(group, command, outcome)
+        group.answers.append((request, outcome, bodies))
+        woken = self._machine.take_woken()
+        if woken:
+            self._answer_woken(group, woken)
+        return outcome
 
-    def _answer_group(self) -> _Group:
-        """The group whose commit a new outcome has to wait for."""
-        if self._in_flight is None or self._journal.has_writes():
-            return self._open
-        return self._in_flight
-
-    def _take_woken(self, group: _Group) -> None:
-        for reserve, leased in self._machine.take_woken():
+    def _answer_woken(self, group: _Group, woken: list[tuple[Reserve, Leased]]) -> None:
+        for reserve, leased in woken:
             request = self._parked.pop(reserve, None)
             if request is not None:
-                group.answers.append((request, leased, self._bodies(group, leased)))
+                group.answers.append((request, leased, self._bodies(group, reserve, leased)))
 
-    def _bodies(self, group: _Group, outcome: Outcome) -> list[Body]:
+    def _bodies(self, group: _Group, command: Command, outcome: Outcome) -> list[Body]:
         """Read the bodies an outcome delivers while its slots are still these jobs'."""
         if type(outcome) is Leased:
             slots = [job.slot for job in outcome.jobs]
@@ -196,6 +258,9 @@ class Committer:
                 slots.append(record.slot)
                 if record.reason_slot >= 0:
                     slots.append(record.reason_slot)
+        elif type(command) is Sweep and command.is_traced:
+            assert type(outcome) is Swept
+            slots = [job.slot for job in outcome.jobs]
         else:
             return _NO_BODIES
         if not slots:
@@ -252,6 +317,7 @@ class Committer:
             self._check_deadline()
         else:
             await trio.lowlevel.checkpoint()
+        self._unanswered += 1
         self._durable.append(group)
         self._done.set()
         self._admit_waiting()
@@ -292,6 +358,7 @@ class Committer:
                 for request, outcome, bodies in group.answers:
                     request.answer(outcome, bodies)
                 self._flush()
+                self._unanswered -= 1
             self._idle.set()
 
     def _refuse_all(self) -> None:
@@ -303,31 +370,6 @@ class Committer:
         for request in (*self._waiting, *(request for _, request in self._overflow)):
             request.refuse(Refusal.STOPPING)
         self._flush()
-
-
-# Upper bounds of every duration histogram in seconds; one more bucket counts what is slower.
-BUCKETS_S: Final = tuple(
-    ms / 1000 for ms in (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000)
-)
-
-
-class CommitStatistics:
-    """Plain counters of commits; whoever exports them reads the attributes."""
-
-    __slots__ = ("buckets", "commits", "records", "seconds")
-
-    def __init__(self) -> None:
-        self.commits = 0
-        self.records = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (len(BUCKETS_S) + 1)
-
-    def observe(self, records: int, seconds: float) -> None:
-        """Count one commit."""
-        self.commits += 1
-        self.records += records
-        self.seconds += seconds
-        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
 
 def _is_earlier(deadline_ms: int | None, planned_ms: int | None) -> bool:

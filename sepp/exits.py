@@ -16,3 +16,10 @@ class StartError(Exception):
     For what the configuration cannot tell beforehand: a port in use, unreadable TLS files, a data
     directory that is locked, damaged or of another format.
     """
+
+
+def missing_extra(key: str, fault: ModuleNotFoundError) -> StartError:
+    """The error for a feature whose optional packages are not installed."""
+    return StartError(
+        f"{key} needs the extra otel ({fault.name} is missing); pip install 'sepp-trio[otel]'"
+    )

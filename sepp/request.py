@@ -15,6 +15,7 @@ class Refusal(Enum):
 
     OVERLOADED = "overloaded"  # the command queue was full for 5 s; nothing was applied
     DISK_FULL = "disk full"  # nothing was applied
+    MEMORY_SHORT = "memory short"  # nothing was applied
     STOPPING = "stopping"  # nothing was applied
     UNKNOWN = "unknown"  # the store failed: the change may or may not survive
 
@@ -39,17 +40,19 @@ class Request(Protocol):
 class AwaitedRequest:
     """A request made by a task of this process instead of a call."""
 
-    __slots__ = ("_outcome", "_refusal", "command", "is_gone", "is_settled")
+    __slots__ = ("_outcome", "_refusal", "bodies", "command", "is_gone", "is_settled")
 
     def __init__(self, command: Command) -> None:
         self.command = command
         self.is_gone = False
         self.is_settled = trio.Event()
+        self.bodies: list[Body] = []
         self._outcome: Outcome | None = None
         self._refusal: Refusal | None = None
 
     def answer(self, outcome: Outcome, bodies: list[Body]) -> None:
         self._outcome = outcome
+        self.bodies = bodies
         self.is_settled.set()
 
     def refuse(self, refusal: Refusal) -> None:

@@ -9,18 +9,19 @@ closes clean. A second signal ends the process at once. A failed write or sync e
 code 74.
 """
 
+import gc
 import os
 import signal
-import time
-from time import perf_counter
 from typing import Final
 
 import trio
 from msgspec import structs
 
-from segstore import Options, Store, StoreError, StoreFailed
-from sepp import exits
+from segstore import Store, StoreFailed
+from sepp import exits, metrics
+from sepp.admin import wiring
 from sepp.auth import ApiKeys
+from sepp.certificates import Certificates
 from sepp.clock import Clock
 from sepp.committer import Committer
 from sepp.config.address import Address, parse_address
@@ -28,17 +29,19 @@ from sepp.config.load import Loaded
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
 from sepp.core.machine import Machine
-from sepp.core.restore import InconsistentStateError
-from sepp.core.slots import FIELDS
-from sepp.journal import Journal, QueueNameDamaged
-from sepp.logs import configure, get_logger
+from sepp.journal import Journal
+from sepp.logs import Sink, configure, get_logger
+from sepp.memory import MemoryWatch
+from sepp.notify import Notifier
+from sepp.opening import open_store
 from sepp.reloader import Reloader, watch
 from sepp.rpc.health import Health
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.server import Server
 from sepp.rpc.transport import tls_server_context
-from sepp.service import Phase, QueueService
+from sepp.service import QueueService
 from sepp.sweeper import Sweeper
+from sepp.tracing import open_tracing
 
 log = get_logger("sepp.server")
 
@@ -54,10 +57,10 @@ def run(loaded: Loaded) -> int:
         StartError: Something outside the process stands in the way of starting.
     """
     logging = loaded.config.logging
-    configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
+    sink = configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
     _log_configuration(loaded)
     try:
-        trio.run(_Process(loaded).main)
+        trio.run(_Process(loaded, sink).main)
     except BaseExceptionGroup as group:
         return _exit_code(group)
     return exits.OK
@@ -86,23 +89,30 @@ def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
 class _Process:
     """One run of the server, from configuration to exit."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, sink: Sink) -> None:
         self.boot: Config = loaded.config
         self.config: Config = loaded.config
         self.policy = QueuePolicy(loaded.config)
         self.clock = Clock()
         self.stop = trio.Event()
+        self.tracing = open_tracing(loaded.config)
+        self.tracer = None if self.tracing is None else self.tracing.tracer
         self.service = QueueService(
             self.policy,
             ApiKeys(loaded.config.auth.api_keys),
             self.clock,
             retention_ms=loaded.config.storage.dead_letter_retention_ms,
+            rejected_queues_max=loaded.config.metrics.max_queues,
+            tracer=self.tracer,
         )
         self.health = Health(serving=("",), not_serving=(SERVICE_NAME,))
         self.reloader = Reloader(loaded, os.environ, self.apply)
+        self.notifier = Notifier(os.environ)
+        self.sources = metrics.Sources(self.service, self.clock, self.reloader, sink)
         self.machine: Machine
         self.journal: Journal
         self.committer: Committer
+        self.admin: wiring.Listener | None
 
     def apply(self, config: Config) -> None:
         """Put a reloaded configuration into effect, but for what needs a restart."""
@@ -115,8 +125,15 @@ class _Process:
         """Start, serve and stop."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._watch_signals)
-            front = self._front()
+            await nursery.start(metrics.serve, self.boot, self.sources)
+            nursery.start_soon(self.notifier.pat_watchdog)
+            if self.tracing is not None:
+                nursery.start_soon(self.tracing.run)
+            front = self.sources.front = self._front()
             await nursery.start(self._serve_front, front)
+            certificates = self._certificates(front)
+            if certificates is not None:
+                nursery.start_soon(certificates.watch)
             store = await self._open_store()
             if store is not None:
                 try:
@@ -173,111 +190,85 @@ class _Process:
                 f"cannot listen on server.listen_addr {address}: {fault.strerror}"
             ) from None
 
+    def _certificates(self, front: Server) -> Certificates | None:
+        cert, key = self.boot.server.tls_cert_path, self.boot.server.tls_key_path
+        if cert is None or key is None:
+            return None
+        return Certificates(cert, key, load=tls_server_context, apply=front.use_context)
+
     async def _open_store(self) -> Store | None:
         """Open the store and restore core; None when a signal came first."""
-        path, storage = self.boot.server.db_path, self.boot.storage
-        log.info("opening storage...", db_path=path)
-        if storage.persist_mode == "buffer":
-            log.warning("writes are not fsynced; recent ones can be lost", persist_mode="buffer")
-        started = perf_counter()
-        options = Options(
-            persist=storage.persist_mode,
-            segment_bytes=storage.segment_bytes,
-            cache_bytes=storage.cache_size_bytes,
-            salvage_command=f"sepp-trio store salvage {path} NEW_DIRECTORY",
-        )
-        try:
-            store = await Store.open(
-                path,
-                fields=FIELDS,
-                options=options,
-                clock_ms=wall_ms,
-                on_progress=_Progress(),
-            )
-        except (StoreError, OSError) as fault:
-            raise exits.StartError(f"cannot open the store in {path}: {fault}") from None
-        if self.stop.is_set():
-            await store.close()
-            return None
-        await store.become_writer()
-        self.clock.resume(store.position().log_clock_ms)
-        self.machine = Machine(
-            store.slots,
+        opened = await open_store(
+            self.boot,
             self.policy,
-            retention_ms=storage.dead_letter_retention_ms,
-            audit_retention_ms=self.boot.admin.audit_retention_ms,
+            self.clock,
+            is_stopped=self.stop.is_set,
+            on_progress=self.notifier.alive,
         )
-        journal = Journal(store, self.machine)
-        try:
-            await journal.restore(self.clock.now())
-        except (InconsistentStateError, QueueNameDamaged) as fault:
-            await store.close()
-            raise exits.StartError(f"cannot use the store in {path}: {fault}") from None
-        self.journal = journal
-        self._log_ready(perf_counter() - started)
-        return store
-
-    def _log_ready(self, seconds: float) -> None:
-        totals = self.machine.statistics()
-        storage = self.boot.storage
-        log.info(
-            "storage ready",
-            elapsed_ms=round(seconds * 1000),
-            ready=totals.ready,
-            scheduled=totals.scheduled,
-            inflight=totals.leased,
-            dead_letter=totals.dead,
-        )
-        if totals.dead and not storage.dead_letter_retention_ms:
-            log.warning(
-                "dead letters are stored but retention is off; they are kept until drained",
-                dead_letter=totals.dead,
-            )
-        if self.policy.is_strict:
-            foreign = [
-                queue.name for queue in totals.queues if not self.policy.is_declared(queue.name)
-            ]
-            if foreign:
-                log.warning(
-                    "strict mode: these queues are undeclared and out of reach", queues=foreign
-                )
-        log.info(
-            "storage opened",
-            persist_mode=storage.persist_mode,
-            segment_bytes=storage.segment_bytes,
-            cache_size_bytes=storage.cache_size_bytes,
-        )
+        if opened is None:
+            return None
+        self.journal, self.machine = opened.journal, opened.journal.machine
+        self.sources.store, self.sources.machine = opened.store, self.machine
+        self.sources.recovery_ms = opened.seconds * 1000
+        return opened.store
 
     # Serve and stop.
 
     async def _serve(self, store: Store, front: Server) -> None:
         """Run the children until a signal, then let calls in flight finish."""
         storage = self.boot.storage
+        try:
+            self.admin = wiring.listen(self.boot)
+        except OSError as fault:
+            raise exits.StartError(str(fault)) from None
         self.committer = Committer(
             self.journal,
             self.clock,
             capacity=storage.command_queue_capacity,
             flush=front.flush,
         )
+        self.sources.committer = self.committer
+        memory = MemoryWatch(
+            self.committer, lambda: self.config.server.max_memory_bytes, lambda: len(store.slots)
+        )
         sweeper = Sweeper(
             self.committer,
             self.clock,
             interval_ms=storage.sweep_interval_ms,
             count_max=storage.sweep_limit,
+            tracer=self.tracer,
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._commit, front)
             nursery.start_soon(sweeper.serve)
             nursery.start_soon(keep_up, store)
+            nursery.start_soon(memory.serve)
+            settle_memory()
             self.service.start(self.committer, self.journal.dedup_key)
             self.health.set(SERVICE_NAME, is_serving=True)
             front.flush()
             self._log_listening(front)
+            self.notifier.ready()
             await nursery.start(watch, self.reloader)
-            await self.stop.wait()
-            await self._finish_calls(front)
+            async with trio.open_nursery() as pages:  # ends by itself, at most 10 s after the stop
+                await pages.start(self._serve_admin, front)
+                await self.stop.wait()
+                await self._finish_calls(front)
             nursery.cancel_scope.cancel()
         log.info("committer stopped; every answered change is on disk")
+
+    async def _serve_admin(self, front: Server, task_status: trio.TaskStatus[None]) -> None:
+        await wiring.serve(
+            self.admin,
+            clock=self.clock,
+            journal=self.journal,
+            committer=self.committer,
+            reloader=self.reloader,
+            policy=lambda: self.policy,
+            grpc_address=Address(front.host, front.port),
+            stop=self.stop,
+            task_status=task_status,
+        )
 
     async def _commit(self, front: Server) -> None:
         try:
@@ -289,7 +280,8 @@ class _Process:
             raise
 
     async def _finish_calls(self, front: Server) -> None:
-        self.service.phase = Phase.STOPPING
+        self.notifier.stopping()
+        self.service.stop()
         self.health.set(SERVICE_NAME, is_serving=False)
         front.stop_accepting()
         front.go_away()
@@ -321,23 +313,15 @@ async def keep_up(store: Store) -> None:
         await trio.sleep(pause_ms / 1000)
 
 
-class _Progress:
-    """Logs how far the log was read: from the first second on, once a second."""
+def settle_memory() -> None:
+    """Tell the collector that what lives by now stays, and to look less often for what does not.
 
-    def __init__(self) -> None:
-        self._next_s = perf_counter() + 1
-
-    def __call__(self, done_bytes: int, total_bytes: int) -> None:
-        now_s = perf_counter()
-        if now_s >= self._next_s:
-            self._next_s = now_s + 1
-            percent = round(100 * done_bytes / max(total_bytes, 1))
-            log.info("reading the log", percent=percent, bytes=done_bytes, total_bytes=total_bytes)
-
-
-def wall_ms() -> int:
-    """The wall clock in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
+    Requests hold no circles once they are answered, so little is left for it to find, while each of
+    its rounds would walk what a million jobs have in RAM.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _log_configuration(loaded: Loaded) -> None:

@@ -6,14 +6,13 @@ anything is submitted; what only the state can tell is an outcome.
 
 from collections.abc import Callable
 from enum import Enum
-from os import urandom
-from typing import Any, Final
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from purerpc import StatusCode
 
 from segstore import BodyDamaged
-from sepp import __version__, calls, validate, wire
+from sepp import calls, validate, wire
 from sepp._generated import queue_pb2 as pb
 from sepp._generated.queue_purerpc import QueueServiceServicer
 from sepp.auth import ApiKeys
@@ -21,15 +20,17 @@ from sepp.clock import Clock
 from sepp.committer import Committer
 from sepp.config.policy import QueuePolicy
 from sepp.core import commands
-from sepp.core.commands import Directive, NewJob
+from sepp.core.commands import NewJob
 from sepp.core.outcomes import Enqueued, Leased, LeasedJob
+from sepp.counts import METHODS, MethodStatistics, RejectionStatistics
 from sepp.logs import get_logger
 from sepp.request import SilentRequest
 from sepp.rpc.call import Call
+from sepp.server_info import server_info
+from sepp.tracing import Span, Tracer
+from sepp.wishes import Wishes
 
 log = get_logger("sepp.service")
-
-PROTOCOL_VERSION: Final = "v1"
 
 
 class Phase(Enum):
@@ -48,6 +49,8 @@ class QueueService(QueueServiceServicer):
         keys: Who may call; swapped by `reload`.
         clock: For schedule horizons and the server's time.
         retention_ms: Dead letter retention at boot, as GetServerInfo tells it.
+        rejected_queues_max: Undeclared queues whose rejections are counted by name.
+        tracer: Told of every call; None: tracing is off.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class QueueService(QueueServiceServicer):
         clock: Clock,
         *,
         retention_ms: int,
+        rejected_queues_max: int = 1000,
+        tracer: Tracer | None = None,
     ) -> None:
         self.phase = Phase.STARTING
         self._policy = policy
@@ -65,20 +70,38 @@ class QueueService(QueueServiceServicer):
         self._retention_ms = retention_ms
         self._committer: Committer
         self._dedup_key: Callable[[str, str], bytes]
-        self.statistics = {name: calls.MethodStatistics() for name in METHODS}
+        self._tracer = tracer
+        self._span: Span | None = None  # of the call now being handled
+        self._wishes = Wishes(policy)
+        self._is_plain = False  # a call needs neither key nor span, and may be served
+        self.statistics = {name: MethodStatistics() for name in METHODS.values()}
+        self._by_path = {path: self.statistics[name] for path, name in METHODS.items()}
         self.unauthenticated_count = 0
-        self.rejected: dict[tuple[str, str], int] = {}
+        self.rejected = RejectionStatistics(rejected_queues_max)
 
     def start(self, committer: Committer, dedup_key: Callable[[str, str], bytes]) -> None:
         """Serve from now on."""
         self._committer = committer
         self._dedup_key = dedup_key
         self.phase = Phase.SERVING
+        self._settle()
 
     def reload(self, policy: QueuePolicy, keys: ApiKeys) -> None:
         """Use other limits and keys from the next call on."""
         self._policy = policy
         self._keys = keys
+        self._wishes = Wishes(policy)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._is_plain = (
+            self.phase is Phase.SERVING and self._tracer is None and not self._keys.is_enforced
+        )
+
+    def stop(self) -> None:
+        """Refuse every new call from now on."""
+        self.phase = Phase.STOPPING
+        self._settle()
 
     # Enqueue.
 
@@ -89,9 +112,14 @@ class QueueService(QueueServiceServicer):
             return
         jobs, rejections = self._check_jobs(request, is_atomic=False)
         pending = calls.EnqueueBatchCall(
-            call, commands.Enqueue(jobs), self._committer, self.statistics["enqueue_batch"]
+            call,
+            commands.Enqueue(jobs),
+            self._committer,
+            self.statistics["enqueue_batch"],
+            self._span,
         )
-        pending.rejections = rejections
+        pending.request, pending.rejections = request, rejections
+        pending.rejected = self._count_rejection
         if jobs:
             self._committer.submit(pending)
         else:
@@ -108,11 +136,15 @@ class QueueService(QueueServiceServicer):
             commands.Enqueue(jobs, is_atomic=True),
             self._committer,
             self.statistics["enqueue_atomic"],
+            self._span,
         )
+        pending.request, pending.rejected = request, self._count_rejection
         errors = [(index, why) for index, why in enumerate(rejections) if why is not None]
         if errors:
             call.respond(calls.atomic_rejection(errors))
             pending.statistics.observe(pending.started, True)
+            if self._span is not None:
+                self._span.finish()
         else:
             self._committer.submit(pending)
 
@@ -124,7 +156,7 @@ class QueueService(QueueServiceServicer):
             text = "jobs must hold at least one job"
         else:
             text = f"{count} jobs in one batch; limits.max_enqueue_batch allows {most}"
-        call.fail(StatusCode.INVALID_ARGUMENT, text)
+        self._refuse(call, StatusCode.INVALID_ARGUMENT, text)
         return False
 
     def _check_jobs(
@@ -136,42 +168,24 @@ class QueueService(QueueServiceServicer):
         for index, job in enumerate(request.jobs):
             checked = validate.check_job(job, policy, now_ms)
             if isinstance(checked, validate.Checked):
-                jobs.append(self._new_job(job, checked))
+                jobs.append(self._new_job(checked))
                 rejections.append(None)
             else:
                 self._count_rejection(job, checked, index if is_atomic else None)
                 rejections.append(checked)
         return jobs, rejections
 
-    def _new_job(self, request: pb.EnqueueRequest, checked: validate.Checked) -> NewJob:
-        job_id = new_job_id()
-        body = wire.encode_body(
-            request,
-            job_id=wire.id_text(job_id),
-            priority=checked.priority,
-            max_attempts=checked.max_attempts,
-            payload=checked.payload,
-            has_custom=checked.has_custom,
-            trace=checked.trace,
-            scheduled=checked.scheduled,
-        )
-        key = checked.idempotency_key
-        return NewJob(
-            request.queue,
-            job_id,
-            body,
-            checked.priority,
-            checked.max_attempts,
-            checked.due_ms,
-            None if key is None else self._dedup_key(request.queue, key),
-        )
+    def _new_job(self, checked: validate.Checked) -> NewJob:
+        trace, span = checked.trace, self._span
+        if trace is None and span is not None:
+            trace = span.context()
+        return checked.new_job(wire.new_job_id(), trace, self._dedup_key)
 
     def _count_rejection(
         self, job: pb.EnqueueRequest, rejection: pb.JobRejection, index: int | None
     ) -> None:
         reason = rejection.WhichOneof("reason")
-        key = (job.queue, reason)
-        self.rejected[key] = self.rejected.get(key, 0) + 1
+        self.rejected.add(job.queue, reason, self._policy.queues)
         facts: dict[str, Any] = {"queue": job.queue, "job_type": job.job_type, "reason": reason}
         if index is not None:
             facts["index"] = index
@@ -181,31 +195,21 @@ class QueueService(QueueServiceServicer):
 
     def Reserve(self, call: Call) -> None:
         """Lease jobs, waiting for them if asked to."""
-        request = self._decode(call, pb.ReserveRequest)
-        if request is None:
+        if not self._is_plain and not self._enter(call):
             return
-        policy = self._policy
-        fault = validate.reserve_fault(request, policy)
-        if fault is not None:
-            call.fail(StatusCode.INVALID_ARGUMENT, fault)
-            return
-        queues = tuple(request.queues)
-        if policy.is_strict:
-            unknown = [name for name in queues if not policy.is_declared(name)]
-            if unknown:
-                names = ", ".join(dict.fromkeys(unknown))
-                call.fail(StatusCode.FAILED_PRECONDITION, f"unknown queues: {names}")
+        wish = self._wishes.get(call.message)
+        if wish is None or self._span is not None:
+            request = self._parse(call, pb.ReserveRequest)
+            if request is None:
                 return
-        limits = policy.global_limits
-        wait, lease = request.wait_timeout, request.lease_duration
-        command = commands.Reserve(
-            queues,
-            lease_ms=max(1, wire.span_ms(lease.seconds, lease.nanos)),
-            wait_ms=min(wire.span_ms(wait.seconds, wait.nanos), limits.max_wait_timeout_ms),
-            max_jobs=min(request.max_jobs or 1, limits.max_reserve_batch),
-            answer_bytes_max=limits.max_response_bytes,
+            learned = self._wishes.learn(call.message, request)
+            if len(learned) == 2:
+                self._refuse(call, *learned)
+                return
+            wish = learned
+        pending = calls.ReserveCall(
+            call, commands.Reserve(*wish), self._committer, self.statistics["reserve"], self._span
         )
-        pending = calls.ReserveCall(call, command, self._committer, self.statistics["reserve"])
         pending.damaged = self._set_aside
         pending.lost = self._give_back
         self._committer.submit(pending)
@@ -221,6 +225,7 @@ class QueueService(QueueServiceServicer):
             job_id=wire.id_text(job.job_id),
             damage=str(damage),
         )
+        self._committer.submit(SilentRequest(commands.SetAside(job.job_id, job.attempt)))
 
     # What the holder of a lease may do.
 
@@ -237,6 +242,7 @@ class QueueService(QueueServiceServicer):
                 commands.Ack(job_id, request.attempt),
                 self._committer,
                 self.statistics["ack"],
+                self._span,
             ),
             request.job_id,
         )
@@ -250,10 +256,12 @@ class QueueService(QueueServiceServicer):
             return
         job_id = wire.id_bytes(request.job_id)
         assert job_id is not None
-        directive, delay_ms = _directive(request.retry)
+        directive, delay_ms = validate.retry_directive(request.retry)
         reason = request.reason.encode() if request.HasField("reason") else None
         command = commands.Nack(job_id, request.attempt, directive, delay_ms, reason)
-        pending = calls.NackCall(call, command, self._committer, self.statistics["nack"])
+        pending = calls.NackCall(
+            call, command, self._committer, self.statistics["nack"], self._span
+        )
         pending.buried = _log_buried
         self._hold(pending, request.job_id)
 
@@ -270,12 +278,18 @@ class QueueService(QueueServiceServicer):
         lease_ms = max(1, wire.span_ms(lease.seconds, lease.nanos))
         command = commands.Extend(job_id, request.attempt, lease_ms)
         self._hold(
-            calls.ExtendCall(call, command, self._committer, self.statistics["extend"]),
+            calls.ExtendCall(call, command, self._committer, self.statistics["extend"], self._span),
             request.job_id,
         )
 
     def _hold(self, pending: calls.HolderCall, job_id: str) -> None:
         pending.job_id = job_id
+        if self._span is not None:
+            raw = wire.id_bytes(job_id)
+            found = None if raw is None else self._committer.peek(raw)
+            if found is not None:
+                job, body = found
+                self._span.hold(job, body if type(body) is bytes else None)
         self._committer.submit(pending)
 
     # Dead letters and facts.
@@ -290,7 +304,7 @@ class QueueService(QueueServiceServicer):
         most = min(request.max or 1, limits.max_reserve_batch)
         command = commands.Drain(queue, most, limits.max_response_bytes)
         pending = calls.DrainCall(
-            call, command, self._committer, self.statistics["drain_dead_letters"]
+            call, command, self._committer, self.statistics["drain_dead_letters"], self._span
         )
         pending.drained = lambda count: log.warning(
             "drained dead-letter records", queue=queue or "<all>", count=count
@@ -301,36 +315,23 @@ class QueueService(QueueServiceServicer):
         """Version, clock and the limits a producer can check for itself."""
         if self._decode(call, pb.GetServerInfoRequest) is None:
             return
-        policy = self._policy
-        limits, per_queue = policy.global_limits, policy.defaults
-        info = pb.GetServerInfoResponse(
-            server_version=__version__,
-            supported_protocol_versions=[PROTOCOL_VERSION],
-            restricts_encodings=per_queue.allowed_encodings is not None,
-            allowed_encodings=per_queue.allowed_encodings or (),
-            max_payload_bytes=per_queue.max_payload_bytes,
-            max_custom_entries=per_queue.max_custom_entries,
-            max_custom_total_bytes=per_queue.max_custom_total_bytes,
-            max_custom_key_bytes=per_queue.max_custom_key_bytes,
-            max_queue_name_bytes=limits.max_queue_name_bytes,
-            max_job_type_bytes=limits.max_job_type_bytes,
-            max_idempotency_key_bytes=limits.max_idempotency_key_bytes,
-            max_enqueue_batch=limits.max_enqueue_batch,
-            max_reserve_batch=limits.max_reserve_batch,
-            max_reserve_queues=limits.max_reserve_queues,
-            strict_queues=policy.is_strict,
-            dead_letter_retention_enabled=self._retention_ms > 0,
+        info = server_info(
+            self._policy, now_ms=self._clock.now().wall_ms, retention_ms=self._retention_ms
         )
-        info.server_time.FromMilliseconds(self._clock.now().wall_ms)
-        info.max_schedule_horizon.FromMilliseconds(per_queue.max_schedule_horizon_ms)
-        info.max_wait_timeout.FromMilliseconds(limits.max_wait_timeout_ms)
-        info.max_lease_duration.FromMilliseconds(per_queue.max_lease_duration_ms)
         call.respond(info.SerializeToString())
+        if self._span is not None:
+            self._span.finish()
 
     # Shared.
 
     def _decode(self, call: Call, kind: type[Any]) -> Any:
         """The request as a message, or None when the call was answered already."""
+        if not self._is_plain and not self._enter(call):
+            return None
+        return self._parse(call, kind)
+
+    def _enter(self, call: Call) -> bool:
+        """Check the key, begin the span; False when the call was answered already."""
         keys = self._keys
         if keys.is_enforced:
             fault = keys.fault(call.header(b"authorization"))
@@ -338,49 +339,39 @@ class QueueService(QueueServiceServicer):
                 self.unauthenticated_count += 1
                 log.warning(fault)
                 call.fail(StatusCode.UNAUTHENTICATED, fault)
-                return None
+                return False
+        if self._tracer is not None:
+            self._span = self._tracer.begin(call.path, call.header)
         if self.phase is not Phase.SERVING:
-            call.fail(StatusCode.UNAVAILABLE, self.phase.value)
-            return None
+            self._refuse(call, StatusCode.UNAVAILABLE, self.phase.value)
+            return False
+        return True
+
+    def _parse(self, call: Call, kind: type[Any]) -> Any:
         try:
-            return kind.FromString(call.message)
+            message = kind.FromString(call.message)
         except DecodeError:
-            call.fail(StatusCode.INTERNAL, f"the message is not a {kind.DESCRIPTOR.full_name}")
+            text = f"the message is not a {kind.DESCRIPTOR.full_name}"
+            self._refuse(call, StatusCode.INTERNAL, text)
             return None
+        if self._span is not None:
+            self._span.request(message)
+        return message
 
     def _is_refused(self, call: Call, fault: str | None) -> bool:
         if fault is None:
             return False
-        call.fail(StatusCode.INVALID_ARGUMENT, fault)
+        self._refuse(call, StatusCode.INVALID_ARGUMENT, fault)
         return True
 
-
-METHODS: Final = (
-    "enqueue_batch",
-    "enqueue_atomic",
-    "reserve",
-    "ack",
-    "nack",
-    "extend",
-    "drain_dead_letters",
-)
-
-
-def new_job_id() -> bytes:
-    """A version-4 UUID whose last 16 bits are the shard the job was born on, 0 for now."""
-    raw = bytearray(urandom(14))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    return bytes(raw) + b"\x00\x00"
-
-
-def _directive(retry: pb.NackRetry) -> tuple[Directive, int]:
-    strategy = retry.WhichOneof("strategy")
-    if strategy == "dead_letter":
-        return Directive.DEAD_LETTER, 0
-    if strategy == "delay":
-        return Directive.DELAY, wire.span_ms(retry.delay.seconds, retry.delay.nanos)
-    return Directive.POLICY, 0
+    def _refuse(self, call: Call, code: StatusCode, text: str) -> None:
+        """Answer what never gets to the committer, and count it."""
+        call.fail(code, text)
+        statistics = self._by_path.get(call.path)
+        if statistics is not None:
+            statistics.observe_refusal()
+        if self._span is not None:
+            self._span.fail(code, text)
 
 
 def _log_buried(job_id: str, queue: str) -> None:

@@ -13,8 +13,11 @@ from sepp.clock import Clock
 from sepp.committer import Committer
 from sepp.core.commands import Sweep
 from sepp.core.outcomes import Swept
+from sepp.journal import Body
 from sepp.logs import get_logger
 from sepp.request import Refused
+from sepp.tracing import Tracer
+from sepp.wire import id_text
 
 log = get_logger("sepp.sweeper")
 
@@ -25,12 +28,19 @@ class Sweeper:
     """The task. `count_max` bounds each kind of work in one sweep; the rest follows at once."""
 
     def __init__(
-        self, committer: Committer, clock: Clock, *, interval_ms: int, count_max: int
+        self,
+        committer: Committer,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        count_max: int,
+        tracer: Tracer | None = None,
     ) -> None:
         self._committer = committer
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._count_max = count_max
+        self._tracer = tracer
 
     async def serve(self) -> None:
         """Sweep until cancelled."""
@@ -48,12 +58,14 @@ class Sweeper:
         """Run one sweep to the disk; False when the committer refused it."""
         started = perf_counter()
         try:
-            swept = await self._committer.run(Sweep(self._count_max))
+            swept, bodies = await self._committer.sweep(
+                Sweep(self._count_max, is_traced=self._tracer is not None)
+            )
         except Refused as refused:
             log.warning("timer sweep refused", reason=str(refused))
             return False
-        assert type(swept) is Swept
         seconds = perf_counter() - started
+        self._tell(swept, bodies)
         report = log.warning if seconds >= SLOW_SWEEP_S else log.debug
         report(
             "slow timer sweep" if seconds >= SLOW_SWEEP_S else "timer sweep",
@@ -63,3 +75,16 @@ class Sweeper:
             dead_lettered=swept.dead_lettered,
         )
         return True
+
+    def _tell(self, swept: Swept, bodies: list[Body]) -> None:
+        """Log who was dead-lettered, and trace each job if asked to."""
+        for job in swept.jobs:
+            if job.kind == "dead_letter":
+                log.warning(
+                    "lease expired with attempts exhausted",
+                    job_id=id_text(job.job_id),
+                    queue=job.queue,
+                )
+        if self._tracer is not None:
+            for job, body in zip(swept.jobs, bodies, strict=True):
+                self._tracer.swept(job, body if type(body) is bytes else None)

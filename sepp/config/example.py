@@ -24,7 +24,6 @@ _HEAD: Final = """\
 # `sepp-trio config check FILE`.
 """
 _NOTES: Final = {
-    "later": "no effect yet",
     "inert": "accepted so that existing files load; no effect here",
 }
 _QUEUES: Final = """\

@@ -17,7 +17,7 @@ BEGIN: Final = "<!-- begin: written by tools/gen_config_reference -->\n"
 END: Final = "<!-- end -->\n"
 
 _HEAD: Final = "| key | default | allowed | | what it does |\n|---|---|---|---|---|\n"
-_NOTES: Final = {"": "", "later": " No effect yet.", "inert": " No effect here."}
+_NOTES: Final = {"": "", "inert": " No effect here."}
 
 
 def render() -> str:

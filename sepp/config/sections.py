@@ -57,9 +57,7 @@ class Server(Struct, frozen=True, kw_only=True):
     ] = 60_000
     max_memory_bytes: Annotated[
         int,
-        Spec(
-            HOT, "Refuse new jobs above this resident size; 0: off.", ge=0, le=I64_MAX, note="later"
-        ),
+        Spec(HOT, "Refuse new jobs above this resident size; 0: off.", ge=0, le=I64_MAX),
     ] = 0
 
 
@@ -186,32 +184,32 @@ class Logging(Struct, frozen=True, kw_only=True):
 class Tracing(Struct, frozen=True, kw_only=True):
     """[tracing]: spans over OTLP (needs the extra `otel`)."""
 
-    enabled: Annotated[bool, Spec(RESTART, "Export traces.", note="later")] = False
-    otlp_endpoint: Annotated[
-        str, Spec(RESTART, "OTLP over gRPC.", may_be_empty=True, note="later")
-    ] = "http://localhost:4317"
+    enabled: Annotated[bool, Spec(RESTART, "Export traces.")] = False
+    otlp_endpoint: Annotated[str, Spec(RESTART, "OTLP over gRPC.", may_be_empty=True)] = (
+        "http://localhost:4317"
+    )
     service_name: Annotated[
-        str, Spec(RESTART, "Name under which we report.", may_be_empty=True, note="later")
+        str, Spec(RESTART, "Name under which we report.", may_be_empty=True)
     ] = "sepp"
     sample_ratio: Annotated[
         float,
-        Spec(RESTART, "Share of traces begun here that are kept.", ge=0.0, le=1.0, note="later"),
+        Spec(RESTART, "Share of traces begun here that are kept.", ge=0.0, le=1.0),
     ] = 1.0
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
     """[metrics]: counters and gauges, pushed over OTLP or scraped by Prometheus."""
 
-    enabled: Annotated[bool, Spec(RESTART, "Push metrics over OTLP.", note="later")] = False
-    otlp_endpoint: Annotated[
-        str, Spec(RESTART, "OTLP over gRPC.", may_be_empty=True, note="later")
-    ] = "http://localhost:4317"
+    enabled: Annotated[bool, Spec(RESTART, "Push metrics over OTLP.")] = False
+    otlp_endpoint: Annotated[str, Spec(RESTART, "OTLP over gRPC.", may_be_empty=True)] = (
+        "http://localhost:4317"
+    )
     export_interval_ms: Annotated[
-        int, Spec(RESTART, "Pause between two pushes.", ge=0, le=I64_MAX, note="later")
+        int, Spec(RESTART, "Pause between two pushes.", ge=0, le=I64_MAX)
     ] = 5000
-    prometheus_enabled: Annotated[bool, Spec(RESTART, "Serve /metrics.", note="later")] = False
+    prometheus_enabled: Annotated[bool, Spec(RESTART, "Serve /metrics.")] = False
     prometheus_listen_addr: Annotated[
-        str, Spec(RESTART, "Where /metrics is served.", is_address=True, note="later")
+        str, Spec(RESTART, "Where /metrics is served.", is_address=True)
     ] = "0.0.0.0:9464"
     max_queues: Annotated[
         int,
@@ -220,6 +218,5 @@ class Metrics(Struct, frozen=True, kw_only=True):
             "Queues reported by name; the rest are summed as `_other`.",
             ge=0,
             le=U32_MAX,
-            note="later",
         ),
     ] = 1000

@@ -36,8 +36,7 @@ class Spec:
         is_address: A literal IP address with a port, IPv6 in brackets.
         may_be_empty: For texts: the empty string is a value like any other.
         example: A value to show, in TOML, where there is no default to show.
-        note: "later": accepted, its feature is not built yet. "inert": accepted so that files of
-            the original load, and does nothing here.
+        note: "inert": accepted so that files of the original load, and does nothing here.
     """
 
     mark: Mark
@@ -47,7 +46,7 @@ class Spec:
     is_address: bool = False
     may_be_empty: bool = False
     example: str = ""
-    note: Literal["", "later", "inert"] = ""
+    note: Literal["", "inert"] = ""
 
 
 @frozen

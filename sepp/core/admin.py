@@ -48,7 +48,11 @@ def end_closing(table: JobTable, queue: Queue) -> None:
 
 
 def purge(table: JobTable, command: Purge, now: Now) -> Purged:
-    """Delete a chunk of a queue: ready in the order of delivery, scheduled, dead, dedup records."""
+    """Delete a chunk of a queue.
+
+    Ready jobs go in the order of delivery, then scheduled and dead ones, those set aside, and dedup
+    records.
+    """
     queue = table.queues.get(command.queue)
     if queue is None:
         return Purged(0, False, 0)
@@ -58,7 +62,9 @@ def purge(table: JobTable, command: Purge, now: Now) -> Purged:
         while queue.dedup and count < command.count_max:
             dedup.forget(table, queue, queue.dedup[0] & SLOT_MASK)
             count += 1
-    has_more = bool(queue.ready_count or queue.scheduled or queue.dead or queue.dedup)
+    has_more = bool(
+        queue.ready_count or queue.scheduled or queue.dead or queue.aside or queue.dedup
+    )
     return Purged(count, has_more, len(queue.leased))
 
 
@@ -67,7 +73,7 @@ def _purge_jobs(table: JobTable, queue: Queue, count_max: int) -> int:
     while queue.ready_count and count < count_max:
         table.move(queue, queue.first_ready(), Event.PURGE)
         count += 1
-    for ordering in (queue.scheduled, queue.dead):
+    for ordering in (queue.scheduled, queue.dead, queue.aside):
         while ordering and count < count_max:
             table.move(queue, ordering[0] & SLOT_MASK, Event.PURGE)
             count += 1

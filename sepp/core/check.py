@@ -6,8 +6,9 @@ Each check names what it found. A failure is a fault of this package.
 from collections.abc import Iterator
 
 from sepp.core.jobs import JobTable
-from sepp.core.queue import NEVER, SLOT_MASK, Queue
+from sepp.core.queue import NEVER, NO_KEYS, SLOT_MASK, Queue
 from sepp.core.slots import (
+    ASIDE,
     DEAD,
     DEDUP,
     FREE,
@@ -33,6 +34,7 @@ def count_leases_without_timer(table: JobTable) -> int:
 
 def check(table: JobTable) -> None:
     """Compare orderings, counts and timers with the columns; AssertionError names a difference."""
+    assert not NO_KEYS
     for name, queue in table.queues.items():
         assert queue.name == name
         _check_queue(table, queue)
@@ -57,7 +59,7 @@ def _check_queue(table: JobTable, queue: Queue) -> None:
         assert slots.state[slot] == state, f"slot {slot}: {slots.state[slot]}, listed as {state}"
         assert slots.queue[slot] == queue.number
         assert slots.order[slot] < table.next_order
-        live_count += state != DEAD
+        live_count += state not in (DEAD, ASIDE)
         if state == READY:
             assert key == slots.order[slot]
         else:
@@ -88,6 +90,7 @@ def _jobs(table: JobTable, queue: Queue) -> Iterator[tuple[int, int, int]]:
         (queue.scheduled, SCHEDULED),
         (queue.leased, LEASED),
         (queue.dead, DEAD),
+        (queue.aside, ASIDE),
     ):
         for key in ordering:
             yield key & SLOT_MASK, state, key >> 32

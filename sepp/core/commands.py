@@ -128,6 +128,14 @@ class GiveBack:
 
 
 @define
+class SetAside:
+    """Keep a leased job whose body cannot be read out of delivery, for good."""
+
+    job_id: bytes
+    attempt: int
+
+
+@define
 class Drain:
     """Take up to `max_records` dead letters out, oldest first; of one queue or of all."""
 
@@ -138,9 +146,10 @@ class Drain:
 
 @define
 class Sweep:
-    """Do what is due, at most `count_max` of each kind."""
+    """Do what is due, at most `count_max` of each kind; name each job moved if `is_traced`."""
 
     count_max: int = 10_000
+    is_traced: bool = False
 
 
 @define
@@ -196,8 +205,8 @@ class Open:
 class Purge:
     """Operator: delete up to `count_max` entries of a queue.
 
-    They go in this order: ready, scheduled, dead, dedup. A leased job stops it before anything is
-    deleted, unless `spares_leased`.
+    They go in this order: ready, scheduled, dead, set aside, dedup. A leased job stops it before
+    anything is deleted, unless `spares_leased`.
     """
 
     queue: str
@@ -219,6 +228,7 @@ Command = (
     | Nack
     | Extend
     | GiveBack
+    | SetAside
     | Drain
     | Sweep
     | Release

@@ -17,6 +17,7 @@ from sepp.core.lifecycle import TRANSITIONS, Event
 from sepp.core.limits import Policy
 from sepp.core.queue import Counters, Queue
 from sepp.core.slots import (
+    ASIDE,
     DEAD,
     FREE,
     HAS_REASON,
@@ -116,7 +117,7 @@ class JobTable:
                 if number not in self.by_number:
                     break
             self.number_last = number
-            queue.number = number
+            queue.assign_number(number)
             self.by_number[number] = queue
             queue.row_slot = self.slots.allocate(QUEUES, number.to_bytes(16, "big"))
             self.write_row(queue.row_slot, queue, queue.name.encode(), at_ms=0)
@@ -216,7 +217,8 @@ class JobTable:
             queue: The job's queue.
             slot: The job.
             event: What happens. Enqueue, schedule and lease have methods of their own.
-            at_ms: When the new state ends or began: due, lease end (steady) or failed at.
+            at_ms: When the new state ends or began: due, lease end (steady), failed at or set
+                aside.
             skew_ms: For a lease, what turns `at_ms` into the wall time that is stored.
 
         Raises:
@@ -252,6 +254,8 @@ class JobTable:
                 self.skews[slot] = skew_ms
             queue.leased.add(key)
             self.timers.leased.hasten(queue, at_ms)
+        elif after == ASIDE:
+            queue.aside.add(key)
         else:
             queue.dead.add(key)
             queue.dead_counts[slots.cause[slot]] += 1
@@ -267,6 +271,9 @@ class JobTable:
             queue.remove_ready(slots.priority[slot], slots.order[slot] << 32 | slot)
         elif state == SCHEDULED:
             queue.scheduled.remove(slots.at_ms[slot] << 32 | slot)
+        elif state == ASIDE:
+            queue.aside.remove(slots.at_ms[slot] << 32 | slot)
+            return
         else:
             assert state == DEAD
             queue.dead.remove(slots.at_ms[slot] << 32 | slot)

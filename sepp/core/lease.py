@@ -1,15 +1,26 @@
-"""What may be done with a lease: ack, nack, extend, give back, release.
+"""What may be done with a lease: ack, nack, extend, give back, set aside, release.
 
 All are fenced by the attempt number, and by nothing else: the clock is not consulted, so whoever is
 still the owner when the sweep has not come yet is believed.
 """
 
-from sepp.core.commands import Ack, Cause, Directive, Extend, GiveBack, Nack, Now, Release
+from sepp.core.commands import (
+    Ack,
+    Cause,
+    Directive,
+    Extend,
+    GiveBack,
+    Nack,
+    Now,
+    Release,
+    SetAside,
+)
 from sepp.core.jobs import LAST_MS, RETRY_REASON_BYTES_MAX, JobTable, cut_utf8
 from sepp.core.lifecycle import Event
 from sepp.core.outcomes import (
     Acked,
     AttemptMismatch,
+    Done,
     Extended,
     GivenBack,
     Nacked,
@@ -23,6 +34,7 @@ from sepp.core.slots import JOBS, LEASED
 ACKED = Acked()
 NOT_FOUND = NotFound()
 GIVEN_BACK = GivenBack()
+DONE = Done()
 
 
 def ack(table: JobTable, command: Ack, now: Now) -> Acked | NotFound | AttemptMismatch:
@@ -85,6 +97,15 @@ def give_back(
     if queue.waiters:
         wake(table, (queue,), now)
     return GIVEN_BACK
+
+
+def set_aside(table: JobTable, command: SetAside, now: Now) -> Done | NotFound | AttemptMismatch:
+    """Take a job whose body cannot be read out of the queue, but not out of the store."""
+    slot = _leased_slot(table, command.job_id, command.attempt)
+    if not isinstance(slot, int):
+        return slot
+    table.move(table.queue_of(slot), slot, Event.SET_ASIDE, at_ms=now.wall_ms)
+    return DONE
 
 
 def release(table: JobTable, command: Release, now: Now) -> Nacked | NotFound | AttemptMismatch:

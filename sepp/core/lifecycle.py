@@ -9,7 +9,7 @@ no slot; what else a move entails (orderings, columns, writes) is `JobTable.move
 from enum import IntEnum
 from typing import Final
 
-from sepp.core.slots import DEAD, FREE, LEASED, READY, SCHEDULED
+from sepp.core.slots import ASIDE, DEAD, FREE, LEASED, READY, SCHEDULED
 
 
 class Event(IntEnum):
@@ -29,6 +29,7 @@ class Event(IntEnum):
     REQUEUE = 12  # an operator sends it round again
     REMOVE = 13  # a dead letter goes: drained, deleted, expired
     PURGE = 14  # an operator empties the queue
+    SET_ASIDE = 15  # its body cannot be read: no worker can be given it
 
 
 class IllegalTransitionError(Exception):
@@ -60,6 +61,7 @@ TRANSITIONS: Final[dict[tuple[int, int], int]] = _Transitions(
         (LEASED, Event.GIVE_BACK): READY,
         (LEASED, Event.BURY): DEAD,
         (LEASED, Event.DISCARD): FREE,
+        (LEASED, Event.SET_ASIDE): ASIDE,
         (READY, Event.BURY): DEAD,
         (READY, Event.DISCARD): FREE,
         (READY, Event.PURGE): FREE,
@@ -69,5 +71,6 @@ TRANSITIONS: Final[dict[tuple[int, int], int]] = _Transitions(
         (DEAD, Event.REQUEUE): READY,
         (DEAD, Event.REMOVE): FREE,
         (DEAD, Event.PURGE): FREE,
+        (ASIDE, Event.PURGE): FREE,
     }
 )

@@ -15,10 +15,11 @@ from sepp.core.commands import (
     Nack,
     Release,
     Requeue,
+    SetAside,
 )
 from sepp.core.slots import DEDUP, JOBS
 
-_BY_LEASE = (Ack, Nack, Extend, GiveBack, Release)
+_BY_LEASE = (Ack, Nack, Extend, GiveBack, SetAside, Release)
 _BY_IDS = (DeadLetter, Requeue, DeleteDead)
 
 

@@ -29,6 +29,7 @@ from sepp.core.commands import (
     Release,
     Requeue,
     Reserve,
+    SetAside,
     Sweep,
 )
 from sepp.core.jobs import JobTable
@@ -36,7 +37,7 @@ from sepp.core.limits import Policy
 from sepp.core.outcomes import Leased, Outcome
 from sepp.core.queue import NEVER
 from sepp.core.slots import SlotTable
-from sepp.core.statistics import JobPage, JobRow, MachineStatistics, QueueStatistics
+from sepp.core.statistics import JobPage, JobRow, MachineStatistics, QueueStatistics, Totals
 
 # The handler of each command; each takes (table, command, now).
 HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
@@ -46,6 +47,7 @@ HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
     Nack: lease.nack,
     Extend: lease.extend,
     GiveBack: lease.give_back,
+    SetAside: lease.set_aside,
     Drain: dead.drain,
     Sweep: sweep.sweep,
     Release: lease.release,
@@ -122,7 +124,7 @@ class Machine:
         Args:
             live: The slot of each live entry, of any table.
             queue_names: The rows of QUEUES, number to name.
-            now: The clocks at open; wall and steady agree.
+            now: The clocks as they are now.
 
         Raises:
             InconsistentStateError: The entries contradict each other; the server must not start.
@@ -164,13 +166,27 @@ class Machine:
         """Return all queues and the totals; O(queues)."""
         return statistics.statistics(self.table)
 
+    def totals(self) -> Totals:
+        """Return what belongs to no one queue; O(1)."""
+        return statistics.totals(self.table)
+
     def job_row(self, job_id: bytes) -> JobRow | None:
         """Return a job in any state, None if there is none of that id."""
         return statistics.job_row(self.table, job_id)
 
-    def job_page(self, queue: str, state: int, *, cursor: int | None, limit: int) -> JobPage:
+    def job_page(
+        self,
+        queue: str,
+        state: int,
+        *,
+        cursor: int | None,
+        limit: int,
+        is_newest_first: bool = False,
+    ) -> JobPage:
         """Return one page of the jobs of a queue in one state; see `statistics.job_page`."""
-        return statistics.job_page(self.table, queue, state, cursor=cursor, limit=limit)
+        return statistics.job_page(
+            self.table, queue, state, cursor=cursor, limit=limit, is_newest_first=is_newest_first
+        )
 
     def audit_page(self, *, before: int | None, limit: int) -> list[tuple[int, int, int]]:
         """Return (sequence, at_ms, slot) of audit entries below `before`, newest first."""

@@ -1,6 +1,6 @@
 """What became of a command, as values. An expected refusal is an outcome, never an exception."""
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 
 @define
@@ -134,11 +134,27 @@ class Drained:
 
 
 @define
+class SweptJob:
+    """A job as it was when a sweep moved it: promoted, redelivered or dead-lettered.
+
+    `attempt` is that of the ended lease, or of the next delivery for a promotion. The slot is good
+    for reading the body until the next command.
+    """
+
+    kind: str  # "promote", "redeliver" or "dead_letter"
+    slot: int
+    job_id: bytes
+    queue: str
+    attempt: int
+
+
+@define
 class Swept:
     """What one sweep did, and whether more is due already.
 
     `dead_lettered` are leases that ended with the last attempt, `dead_expired` dead letters past
-    their retention, `queues_freed` names that held nothing for 15 minutes.
+    their retention, `queues_freed` names that held nothing for 15 minutes. `jobs` names those that
+    were dead-lettered, and all that were moved when the command asked for it.
     """
 
     promoted: int = 0
@@ -151,6 +167,7 @@ class Swept:
     audit_expired: int = 0
     queues_freed: int = 0
     has_more: bool = False
+    jobs: list[SweptJob] = field(factory=list)
 
 
 @define

@@ -5,6 +5,7 @@ a job is all the memory core adds to the slot table:
 
 - ready: one lane a priority, sorted by order (the commit sequence of the enqueue);
 - scheduled: by due time, leased: by lease end (steady clock), dead: by failed_at;
+- aside: jobs whose body is damaged, by when that was found;
 - dedup: records of idempotency keys, by the end of their window.
 
 Who moves a job between them is `JobTable`; a queue only keeps them and knows which lanes hold jobs.
@@ -27,6 +28,10 @@ NEVER: Final = 1 << 62
 SLOT_MASK: Final = 0xFFFF_FFFF
 
 PRIORITY_COUNT: Final = 10
+
+# What the orderings of a queue without a number are: nothing is ever added to it. Names that are
+# only polled thus cost little.
+NO_KEYS: Final = SortedList()
 
 # One more than the largest cause number: lists indexed by cause leave place 0 empty.
 CAUSE_COUNT: Final = max(Cause) + 1
@@ -72,9 +77,10 @@ class Counters:
 
 
 class Queue(Counters):
-    """See the module. `number` is 0 and `row_slot` -1 until the queue first holds something."""
+    """See the module. `number` is 0 and `row_slot` -1 until it first holds something."""
 
     __slots__ = (
+        "aside",
         "closing_slot",
         "dead",
         "dead_counts",
@@ -106,17 +112,28 @@ class Queue(Counters):
         self.lane_mask = 0
         self.ready_count = 0
         self.live_count = 0
-        self.scheduled = SortedList()
-        self.leased = SortedList()
-        self.dead = SortedList()
+        self.scheduled = NO_KEYS
+        self.leased = NO_KEYS
+        self.dead = NO_KEYS
+        self.aside = NO_KEYS
+        self.dedup = NO_KEYS
         self.dead_counts = [0] * CAUSE_COUNT  # dead letters held, by cause
-        self.dedup = SortedList()
         # An OrderedDict, not a dict: taking the first of a dict walks the places of all taken
         # before.
         self.waiters: OrderedDict[Reserve, None] = OrderedDict()
         self.empty_since_ms = steady_ms  # steady; counts only while the queue holds nothing
         self.last_nack_ms = 0
         self.last_nack_reason: bytes | None = None
+
+    def assign_number(self, number: int) -> None:
+        """Make the queue able to hold something."""
+        assert self.number == 0
+        self.number = number
+        self.scheduled = SortedList()
+        self.leased = SortedList()
+        self.dead = SortedList()
+        self.aside = SortedList()
+        self.dedup = SortedList()
 
     def add_ready(self, priority: int, key: int) -> None:
         """Put a job into its lane; its place is given by `key` alone."""
@@ -157,5 +174,10 @@ class Queue(Counters):
     def holds_nothing(self) -> bool:
         """Whether the queue could be forgotten: no job, record or tombstone, and nobody waits."""
         return not (
-            self.live_count or self.dead or self.dedup or self.waiters or self.closing_slot >= 0
+            self.live_count
+            or self.dead
+            or self.aside
+            or self.dedup
+            or self.waiters
+            or self.closing_slot >= 0
         )

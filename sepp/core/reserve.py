@@ -109,8 +109,7 @@ def wake(table: JobTable, queues: Iterable[Queue], now: Now) -> None:
 
 
 def _serve(table: JobTable, waiter: Reserve, now: Now) -> None:
-    queues = [table.queues[name] for name in waiter.queues]
-    table.waiters.leave(waiter, table.queues)
+    queues = _leave(table, waiter)
     leased = lease_jobs(table, waiter, queues, now)
     assert leased.jobs
     table.waiters.woken.append((waiter, leased))
@@ -120,13 +119,25 @@ def drop_waiter(table: JobTable, waiter: Reserve) -> bool:
     """Forget a waiting reserve; False when it no longer waits (served or ended)."""
     if not waiter.is_parked:
         return False
-    table.waiters.leave(waiter, table.queues)
-    for name in waiter.queues:
-        table.note_if_empty(table.queues[name])
+    _leave(table, waiter)
     return True
 
 
-def end_wait(table: JobTable, waiter: Reserve) -> None:
-    """Answer a waiting reserve without jobs."""
-    table.waiters.leave(waiter, table.queues)
+def end_wait(table: JobTable, waiter: Reserve) -> list[Queue]:
+    """Answer a waiting reserve without jobs; return the queues it waited on."""
+    queues = _leave(table, waiter)
     table.waiters.woken.append((waiter, Leased([])))
+    return queues
+
+
+def _leave(table: JobTable, waiter: Reserve) -> list[Queue]:
+    """Take a reserve out of the queues it waits on, and return them as listed.
+
+    It may have been all that kept one of them in RAM.
+    """
+    queues = [table.queues[name] for name in waiter.queues]
+    table.waiters.leave(waiter, queues)
+    for queue in queues:
+        if not queue.live_count:
+            table.note_if_empty(queue)
+    return queues

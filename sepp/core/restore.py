@@ -1,8 +1,8 @@
 """Building every ordering anew from the slot table, after an open.
 
 One pass over the live slots sorts them by queue and kind; each ordering is then built in one go.
-Leases are taken up where they stand on disk: wall and steady clock agree at that moment, so a lease
-end is its steady deadline, and one that has passed is due in the first sweep.
+Leases are taken up where they stand on disk, in wall time: what is left of one by the wall clock
+now is left of it on the steady clock, and one that has passed is due in the first sweep.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,6 +14,7 @@ from sepp.core.commands import Now
 from sepp.core.jobs import JobTable
 from sepp.core.queue import SLOT_MASK, Queue
 from sepp.core.slots import (
+    ASIDE,
     AUDIT,
     CLOSING,
     DEAD,
@@ -39,15 +40,18 @@ class InconsistentStateError(Exception):
 def restore(table: JobTable, live: Iterable[int], queue_names: Mapping[int, str], now: Now) -> None:
     """Fill a new job table; see `Machine.restore`."""
     assert not table.queues
-    assert now.skew_ms == 0
     table.steady_ms = now.steady_ms
     for number, name in queue_names.items():
         queue = table.queue(name)
-        queue.number = number
+        queue.assign_number(number)
         table.by_number[number] = queue
         table.number_last = max(table.number_last, number)
     jobs, reasoned, others = _split(table, live)
     for (number, state, priority), keys in jobs.items():
+        if state == LEASED and now.skew_ms:
+            # The wall clock was stepped while the store was opened.
+            table.skews.update(dict.fromkeys((key & SLOT_MASK for key in keys), now.skew_ms))
+            keys = [key - (now.skew_ms << 32) for key in keys]
         _place_jobs(table, _queue(table, number), state, priority, keys)
     _place_rows(table, others)
     _tie_reasons(table, reasoned, others[REASONS])
@@ -128,6 +132,9 @@ def _place_jobs(table: JobTable, queue: Queue, state: int, priority: int, keys: 
         causes = table.slots.cause
         for key in keys:
             queue.dead_counts[causes[key & SLOT_MASK]] += 1
+        return
+    elif state == ASIDE:
+        queue.aside = ordering
         return
     else:
         raise InconsistentStateError(

@@ -27,6 +27,7 @@ SCHEDULED: Final = 2
 LEASED: Final = 3
 DEAD: Final = 4
 LIVE: Final = 5
+ASIDE: Final = 6  # its body is damaged: kept, never delivered
 
 # Bits of the `flags` field.
 HAS_REASON: Final = 1  # a row of REASONS exists under this job's id

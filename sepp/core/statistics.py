@@ -13,8 +13,8 @@ from sortedcontainers import SortedList
 
 from sepp.core.commands import Cause
 from sepp.core.jobs import JobTable
-from sepp.core.queue import NEVER, PRIORITY_COUNT, SLOT_MASK, Queue
-from sepp.core.slots import DEAD, JOBS, LEASED, READY, SCHEDULED
+from sepp.core.queue import NEVER, PRIORITY_COUNT, SLOT_MASK, Counters, Queue
+from sepp.core.slots import ASIDE, DEAD, JOBS, LEASED, READY, SCHEDULED
 
 # A cursor is a sort key; for ready jobs the place of the lane stands above it. Sort keys of jobs
 # need at most 96 bits: 64 of order and 32 of slot.
@@ -29,6 +29,7 @@ class QueueStatistics:
         number: The queue's number on disk, 0 while it has held nothing yet.
         live: ready + scheduled + leased, what the depth cap counts.
         dead_by_cause: Dead letters held now.
+        aside: Jobs with a damaged body, kept out of delivery; not counted as live.
         oldest_ready_enqueued_ms: When the oldest ready job was enqueued (wall), None if none is.
         next_due_ms: When the first scheduled job is due (wall).
         next_lease_end_ms: When the first lease ends (wall as of now).
@@ -45,6 +46,7 @@ class QueueStatistics:
     scheduled: int
     leased: int
     dead: int
+    aside: int
     live: int
     dedup_records: int
     waiters: int
@@ -76,6 +78,7 @@ class MachineStatistics:
     scheduled: int
     leased: int
     dead: int
+    aside: int
     dedup_records: int
     audit_entries: int
     waiters: int
@@ -90,12 +93,31 @@ class MachineStatistics:
 
 
 @frozen
+class Totals:
+    """What belongs to no one queue; reading it costs the same however much is stored.
+
+    Args:
+        queues: Queues in RAM.
+        waiters: Reserves that wait.
+        forgotten: What queues counted that are in RAM no more; it only grows.
+    """
+
+    queues: int
+    waiters: int
+    audit_entries: int
+    dead_expired: int
+    dead_drained: int
+    forgotten: Counters
+
+
+@frozen
 class JobRow:
     """One job as its columns are now; for a lease `at_ms` is its end (wall), for a dead letter
     failed_at.
 
     `reason_slot` is where the last nack's reason is, -1 if none was given; flags say whether the
-    job died of it. Slots are good for reading bodies until the next command.
+    job died of it. `cursor` is the job's own place in the order of its state. Slots are good for
+    reading bodies until the next command.
     """
 
     slot: int
@@ -111,6 +133,7 @@ class JobRow:
     enqueued_ms: int
     body_length: int
     reason_slot: int
+    cursor: int
 
 
 @frozen
@@ -131,6 +154,7 @@ def queue_statistics(table: JobTable, queue: Queue) -> QueueStatistics:
         scheduled=len(queue.scheduled),
         leased=len(queue.leased),
         dead=len(queue.dead),
+        aside=len(queue.aside),
         live=queue.live_count,
         dedup_records=len(queue.dedup),
         waiters=len(queue.waiters),
@@ -169,6 +193,7 @@ def statistics(table: JobTable) -> MachineStatistics:
         scheduled=sum(queue.scheduled for queue in queues),
         leased=sum(queue.leased for queue in queues),
         dead=sum(queue.dead for queue in queues),
+        aside=sum(queue.aside for queue in queues),
         dedup_records=sum(queue.dedup_records for queue in queues),
         audit_entries=len(table.audit),
         waiters=len(table.waiters),
@@ -189,13 +214,38 @@ def statistics(table: JobTable) -> MachineStatistics:
     )
 
 
+def totals(table: JobTable) -> Totals:
+    """Return what belongs to no one queue; O(1)."""
+    forgotten = Counters()
+    forgotten.add(table.retired)
+    return Totals(
+        queues=len(table.queues),
+        waiters=len(table.waiters),
+        audit_entries=len(table.audit),
+        dead_expired=table.dead_expired,
+        dead_drained=table.dead_drained,
+        forgotten=forgotten,
+    )
+
+
 def job_row(table: JobTable, job_id: bytes) -> JobRow | None:
     """Return a job in any state, None if there is none of that id."""
     slot = table.find_job(job_id)
-    return None if slot < 0 else _row(table, slot)
+    return None if slot < 0 else _row(table, slot, _cursor(table, slot))
 
 
-def _row(table: JobTable, slot: int) -> JobRow:
+def _cursor(table: JobTable, slot: int) -> int:
+    slots = table.slots
+    state = slots.state[slot]
+    if state == READY:
+        lane = PRIORITY_COUNT - 1 - slots.priority[slot]
+        return lane << _LANE_SHIFT | slots.order[slot] << 32 | slot
+    # Leases are sorted by the steady clock; the column holds the wall.
+    skew_ms = table.skews.get(slot, 0) if state == LEASED else 0
+    return (slots.at_ms[slot] - skew_ms) << 32 | slot
+
+
+def _row(table: JobTable, slot: int, cursor: int) -> JobRow:
     slots = table.slots
     assert slots.table(slot) == JOBS
     return JobRow(
@@ -212,35 +262,53 @@ def _row(table: JobTable, slot: int) -> JobRow:
         enqueued_ms=slots.enqueued_ms[slot],
         body_length=slots.body_length[slot],
         reason_slot=table.reason_slots.get(slot, -1),
+        cursor=cursor,
     )
 
 
-def job_page(table: JobTable, name: str, state: int, *, cursor: int | None, limit: int) -> JobPage:
+def job_page(
+    table: JobTable,
+    name: str,
+    state: int,
+    *,
+    cursor: int | None,
+    limit: int,
+    is_newest_first: bool = False,
+) -> JobPage:
     """Return jobs of a queue in one state, from behind `cursor` on.
 
-    Ready jobs come in the order of delivery, the others by due time, lease end or failed_at. The
-    cursor is a place in that order, not a count: jobs that come and go between two pages neither
-    shift nor repeat the rest. O(limit + log jobs).
+    Ready jobs come in the order of delivery, the others by due time, lease end, failed_at or when
+    they were set aside. The cursor is a place in that order, not a count: jobs that come and go
+    between two pages neither shift nor repeat the rest. O(limit + log jobs).
 
     Args:
         table: The job table.
         name: The queue; an unknown one has no jobs.
-        state: READY, SCHEDULED, LEASED or DEAD.
+        state: READY, SCHEDULED, LEASED, DEAD or ASIDE.
         cursor: `next_cursor` of the page before, None for the first.
         limit: How many jobs at most, at least 1.
+        is_newest_first: Go through the order from its end; not for ready jobs.
     """
     assert limit > 0
     queue = table.queues.get(name)
     if queue is None:
         return JobPage((), None)
-    after = -1 if cursor is None else cursor
     if state == READY:
-        keys = _ready_keys(queue, after)
+        assert not is_newest_first
+        keys = _ready_keys(queue, -1 if cursor is None else cursor)
     else:
-        ordering = {SCHEDULED: queue.scheduled, LEASED: queue.leased, DEAD: queue.dead}[state]
-        keys = _keys_after(ordering, after)
+        ordering = {
+            SCHEDULED: queue.scheduled,
+            LEASED: queue.leased,
+            DEAD: queue.dead,
+            ASIDE: queue.aside,
+        }[state]
+        if is_newest_first:
+            keys = ordering.irange(None, cursor, inclusive=(True, False), reverse=True)
+        else:
+            keys = _keys_after(ordering, -1 if cursor is None else cursor)
     found = list(islice(keys, limit + 1))
-    rows = tuple(_row(table, key & SLOT_MASK) for key in found[:limit])
+    rows = tuple(_row(table, key & SLOT_MASK, key) for key in found[:limit])
     return JobPage(rows, found[limit - 1] if len(found) > limit else None)
 
 

@@ -14,7 +14,7 @@ from sepp.core.admin import audit_due_ms, end_closing, expire_audit
 from sepp.core.commands import Cause, Now, Sweep
 from sepp.core.jobs import JobTable
 from sepp.core.lifecycle import Event
-from sepp.core.outcomes import Swept
+from sepp.core.outcomes import Swept, SweptJob
 from sepp.core.queue import NEVER, SLOT_MASK, Queue
 from sepp.core.reserve import count_empty, end_wait, wake
 from sepp.core.timers import QueueTimer
@@ -26,6 +26,7 @@ TURN_MAX = 256
 def sweep(table: JobTable, command: Sweep, now: Now) -> Swept:
     """Do what is due, at most `count_max` of each kind."""
     swept = Swept()
+    is_traced = command.is_traced
     timers = table.timers
     count_max = command.count_max
     # Queues that may have gained a ready job.
@@ -53,13 +54,13 @@ def sweep(table: JobTable, command: Sweep, now: Now) -> Swept:
     turns(
         timers.scheduled,
         now.wall_ms,
-        lambda queue, count: _promote(table, swept, queue, count, now),
+        lambda queue, count: _promote(table, swept, queue, count, now, is_traced),
         grows=True,
     )
     turns(
         timers.leased,
         now.steady_ms,
-        lambda queue, count: _expire_leases(table, swept, queue, count, now),
+        lambda queue, count: _expire_leases(table, swept, queue, count, now, is_traced),
         grows=True,
     )
     turns(
@@ -95,26 +96,42 @@ def next_deadlines(table: JobTable) -> tuple[int, int]:
     return min(wall_ms, NEVER), steady_ms
 
 
-def _promote(table: JobTable, swept: Swept, queue: Queue, count_max: int, now: Now) -> int:
+def _promote(
+    table: JobTable, swept: Swept, queue: Queue, count_max: int, now: Now, is_traced: bool
+) -> int:
     count = 0
     while count < count_max and queue.scheduled and queue.scheduled[0] >> 32 <= now.wall_ms:
-        table.move(queue, queue.scheduled[0] & SLOT_MASK, Event.PROMOTE)
+        slot = queue.scheduled[0] & SLOT_MASK
+        if is_traced:
+            _tell(table, swept, "promote", queue, slot)
+        table.move(queue, slot, Event.PROMOTE)
         count += 1
     queue.promotions += count
     swept.promoted += count
     return count
 
 
-def _expire_leases(table: JobTable, swept: Swept, queue: Queue, count_max: int, now: Now) -> int:
+def _tell(table: JobTable, swept: Swept, kind: str, queue: Queue, slot: int) -> None:
+    slots = table.slots
+    job = SweptJob(kind, slot, slots.key(slot), queue.name, slots.attempt[slot])
+    swept.jobs.append(job)
+
+
+def _expire_leases(
+    table: JobTable, swept: Swept, queue: Queue, count_max: int, now: Now, is_traced: bool
+) -> int:
     slots = table.slots
     count = 0
     while count < count_max and queue.leased and queue.leased[0] >> 32 <= now.steady_ms:
         slot = queue.leased[0] & SLOT_MASK
         if slots.attempt[slot] < slots.max_attempts[slot]:
+            if is_traced:
+                _tell(table, swept, "redeliver", queue, slot)
             table.retry(queue, slot, now)
             queue.lease_redeliveries += 1
             swept.redelivered += 1
         else:
+            _tell(table, swept, "dead_letter", queue, slot)
             table.bury(queue, slot, Cause.LEASE_EXPIRED, None, now)
             swept.dead_lettered += 1
         count += 1
@@ -145,12 +162,7 @@ def _expire_dead(table: JobTable, swept: Swept, queue: Queue, count_max: int, no
 def _end_waits(table: JobTable, swept: Swept, count_max: int, now: Now) -> None:
     waiters = table.waiters
     while swept.waits_ended < count_max and waiters.next_ms() <= now.steady_ms:
-        waiter = waiters.first()
-        queues = [table.queues[name] for name in waiter.queues]
-        end_wait(table, waiter)
-        count_empty(queues)
-        for queue in queues:
-            table.note_if_empty(queue)
+        count_empty(end_wait(table, waiters.first()))
         swept.waits_ended += 1
 
 

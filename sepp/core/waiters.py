@@ -5,16 +5,11 @@ the list of wait deadlines here. It leaves all of them together: when it is serv
 ends, when its caller is gone, or at shutdown. Nothing here depends on how many others wait.
 """
 
-from typing import TYPE_CHECKING
-
 from sortedcontainers import SortedList
 
 from sepp.core.commands import Reserve
 from sepp.core.outcomes import Leased
 from sepp.core.queue import NEVER, Queue
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Waiters:
@@ -30,7 +25,7 @@ class Waiters:
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def park(self, reserve: Reserve, queues: "list[Queue]", *, deadline_ms: int) -> None:
+    def park(self, reserve: Reserve, queues: list[Queue], *, deadline_ms: int) -> None:
         """Let `reserve` wait on `queues` until `deadline_ms` (steady clock)."""
         assert not reserve.is_parked
         self._sequence += 1
@@ -41,13 +36,13 @@ class Waiters:
         for queue in queues:
             queue.waiters[reserve] = None
 
-    def leave(self, reserve: Reserve, queues: "Mapping[str, Queue]") -> None:
-        """Take `reserve` out of every place it waits in."""
+    def leave(self, reserve: Reserve, queues: list[Queue]) -> None:
+        """Take `reserve` out of every place it waits in: `queues` as it was parked with."""
         assert reserve.is_parked
         reserve.is_parked = False
         self._deadlines.remove((reserve.deadline_ms, reserve.arrival, reserve))
-        for name in reserve.queues:
-            queues[name].waiters.pop(reserve, None)  # a name may be listed twice
+        for queue in queues:
+            queue.waiters.pop(reserve, None)  # a queue may be listed twice
 
     def next_ms(self) -> int:
         """Return when the first wait ends (steady clock), NEVER if nobody waits."""

@@ -59,7 +59,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return seen
 
 
-VERBS = ["serve", "config", "config example", "config check", "config init"]
+VERBS = ["serve", "health", "config", "config example", "config check", "config init"]
 RUNNABLE = [verb for verb in VERBS if verb != "config"]
 
 

@@ -57,7 +57,6 @@ def test_explanation_names_bounds_choices_restart_and_what_has_no_effect() -> No
     assert "[none | exponential] retry_backoff" in text
     assert "[sync_all | sync_data | buffer; restart] persist_mode" in text
     assert "no effect here] max_cached_files" in text
-    assert "no effect yet] " in text
 
 
 def test_example_is_a_file_people_can_read() -> None:

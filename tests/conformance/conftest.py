@@ -11,6 +11,9 @@ import pytest
 from tests.conformance.client import SocketClient, connected
 from tests.e2e.server_process import ServerProcess
 
+# Small, so that a stop does not wait for a large one that is being made ahead.
+SEGMENT_BYTES = 2 << 20
+
 _numbers = count(1)
 
 
@@ -32,7 +35,8 @@ class Servers:
 
     def new(self, settings: dict[str, Any]) -> ServerProcess:
         """Start one that nobody else gets; it is stopped at the end if it still runs."""
-        server = ServerProcess(self._factory.mktemp("server"), settings)
+        storage = {"segment_bytes": SEGMENT_BYTES} | settings.get("storage", {})
+        server = ServerProcess(self._factory.mktemp("server"), settings | {"storage": storage})
         self._all.append(server)
         server.start()
         return server

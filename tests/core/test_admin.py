@@ -245,6 +245,22 @@ def test_use_within_15_minutes_starts_them_anew() -> None:
         world.reserve("polled")
 
 
+def test_queue_that_was_only_waited_on_is_forgotten_however_the_wait_ended() -> None:
+    world = World()
+    world.park("served", "a")
+    world.enqueue("served")
+    dropped = world.park("b")
+    world.machine.drop_waiter(dropped)
+    world.park("c", wait_ms=1)
+    world.pass_ms(1)
+    world.sweep()
+
+    world.pass_ms(IDLE_MS)
+    world.sweep()
+
+    assert world.machine.queue_names() == ["served"]
+
+
 def test_forgotten_queue_gets_a_number_no_other_holds() -> None:
     world = World()
     [job] = world.enqueue("a")

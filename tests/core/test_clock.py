@@ -76,6 +76,23 @@ def test_lease_taken_after_a_step_ends_on_time_over_a_restart() -> None:
     assert world.sweep().redelivered == 1
 
 
+@pytest.mark.parametrize("step_ms", [-500, 500])
+def test_wall_stepped_while_the_store_opens_leaves_what_the_wall_says_of_a_lease(
+    step_ms: int,
+) -> None:
+    world = World()
+    [job] = world.enqueue()
+    world.reserve(lease_ms=1000)
+
+    world.restart(skew_ms=step_ms)
+
+    world.pass_ms(1000 - step_ms - 1)
+    assert world.sweep().redelivered == 0
+    world.pass_ms(1)
+    assert world.sweep().redelivered == 1
+    assert (world.attempt(job), world.machine.table.skews) == (2, {})
+
+
 def test_every_way_out_of_a_skewed_lease_forgets_the_skew() -> None:
     world = World(retention_ms=1000)
     acked, retried, delayed, dead = world.enqueue(count=4)

@@ -14,6 +14,7 @@ from sepp.core.commands import (
     Nack,
     Release,
     Reserve,
+    SetAside,
     Sweep,
 )
 from sepp.core.limits import QueueLimits
@@ -47,10 +48,13 @@ FENCED: list[Fenced] = [
     lambda job, attempt: Extend(job, attempt, 500),
     lambda job, attempt: GiveBack(job, attempt),
     lambda job, attempt: Release(job, attempt),
+    lambda job, attempt: SetAside(job, attempt),
 ]
 
 
-@pytest.mark.parametrize("command", FENCED, ids=["ack", "nack", "extend", "give_back", "release"])
+@pytest.mark.parametrize(
+    "command", FENCED, ids=["ack", "nack", "extend", "give_back", "release", "aside"]
+)
 class TestFence:
     def test_other_attempt_is_a_mismatch_that_changes_nothing(self, command: Fenced) -> None:
         world, job = leased_world()

@@ -4,12 +4,12 @@ from itertools import product
 
 import pytest
 
-from sepp.core.commands import Cause
+from sepp.core.commands import Cause, SetAside
 from sepp.core.lifecycle import TRANSITIONS, Event, IllegalTransitionError
-from sepp.core.slots import DEAD, FREE, JOBS, LEASED, READY, SCHEDULED
+from sepp.core.slots import ASIDE, DEAD, FREE, JOBS, LEASED, READY, SCHEDULED
 from tests.core.world import World
 
-STATES = (FREE, READY, SCHEDULED, LEASED, DEAD)
+STATES = (FREE, READY, SCHEDULED, LEASED, DEAD, ASIDE)
 
 # What may happen in each state, written out a second time: the table must say exactly this.
 ALLOWED = {
@@ -24,8 +24,10 @@ ALLOWED = {
         "GIVE_BACK": READY,
         "BURY": DEAD,
         "DISCARD": FREE,
+        "SET_ASIDE": ASIDE,
     },
     DEAD: {"REQUEUE": READY, "REMOVE": FREE, "PURGE": FREE},
+    ASIDE: {"PURGE": FREE},
 }
 
 
@@ -33,10 +35,12 @@ def world_with_job_in(state: int) -> tuple[World, int]:
     """Return a world that holds one job in `state`, and its slot."""
     world = World(retention_ms=1000)
     [job] = world.enqueue(delay_ms=500 if state == SCHEDULED else 0)
-    if state in (LEASED, DEAD):
+    if state in (LEASED, DEAD, ASIDE):
         world.reserve()
     if state == DEAD:
         world.nack(job, directive=2)
+    if state == ASIDE:
+        world.do(SetAside(job, 1))
     slot = world.slots.find(JOBS, job)
     assert world.slots.state[slot] == state
     world.commit()

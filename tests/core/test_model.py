@@ -1,5 +1,7 @@
 """Random lives of many jobs, with clock steps and restarts, against the plain model."""
 
+from operator import add
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,6 +40,7 @@ from sepp.core.outcomes import (
     Purged,
     Swept,
 )
+from sepp.core.timers import IDLE_MS
 from tests.core.compared import LIMITS, REFUSALS, Compared, told
 from tests.core.model import Job, Waiter
 from tests.core.rebuild import compare_with_rebuilt
@@ -277,14 +280,35 @@ class Lives(Compared):
         self.world.step_wall(span_ms)
 
     @rule()
+    def pass_long_enough_to_forget_queues(self) -> None:
+        self.world.pass_ms(IDLE_MS)
+
+    @rule()
     def sweep(self) -> None:
         expected = self.model.sweep(self.world.now())
 
-        swept = self.do(Sweep())
+        assert self.sweep_once(10_000) == (expected, False)
 
+    @precondition(lambda self: not self.model.waiters)
+    @rule(count_max=st.integers(1, 3))
+    def sweep_in_small_steps(self, count_max: int) -> None:
+        """Without anybody waiting the steps add up to one sweep."""
+        expected = self.model.sweep(self.world.now())
+
+        sums = (0,) * len(expected)
+        has_more = True
+        while has_more:
+            counts, has_more = self.sweep_once(count_max)
+            assert max(counts) <= count_max
+            sums = tuple(map(add, sums, counts))
+
+        assert sums == expected
+
+    def sweep_once(self, count_max: int) -> tuple[tuple[int, ...], bool]:
+        """Return what the model counts too, and whether more is due."""
+        swept = self.do(Sweep(count_max))
         assert isinstance(swept, Swept)
-        assert not swept.has_more
-        assert expected == (
+        counts = (
             swept.promoted,
             swept.redelivered,
             swept.dead_lettered,
@@ -292,6 +316,7 @@ class Lives(Compared):
             swept.dead_expired,
             swept.waits_ended,
         )
+        return counts, swept.has_more
 
     @rule()
     def commit(self) -> None:

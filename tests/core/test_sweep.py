@@ -2,7 +2,7 @@
 
 import pytest
 
-from sepp.core.commands import Reserve
+from sepp.core.commands import Reserve, Sweep
 from sepp.core.limits import QueueLimits
 from sepp.core.outcomes import Swept
 from sepp.core.slots import DEAD, FREE, READY
@@ -71,7 +71,11 @@ def test_last_lease_expired_without_retention_deletes_the_job() -> None:
     world.reserve(lease_ms=10)
     world.pass_ms(10)
 
-    assert world.sweep() == Swept(dead_lettered=1)
+    swept = world.sweep()
+    assert (swept.dead_lettered, [(each.kind, each.job_id) for each in swept.jobs]) == (
+        1,
+        [("dead_letter", job)],
+    )
     assert world.state(job) == FREE
 
 
@@ -193,3 +197,37 @@ def test_counters_of_the_sweep_are_kept_by_queue() -> None:
     assert b is not None
     assert (a.promotions, a.dedup_expirations, a.lease_redeliveries) == (1, 1, 0)
     assert (b.promotions, b.dedup_expirations, b.lease_redeliveries) == (0, 0, 1)
+
+
+def test_a_traced_sweep_names_every_job_it_moved_as_it_was_before() -> None:
+    world = World(retention_ms=1000)
+    [scheduled] = world.enqueue("s", delay_ms=10)
+    [retried] = world.enqueue("r")
+    [spent] = world.enqueue("d", max_attempts=1)
+    world.reserve("r", lease_ms=10)
+    world.reserve("d", lease_ms=10)
+    world.commit()
+    world.pass_ms(10)
+
+    swept = world.do(Sweep(is_traced=True))
+
+    assert isinstance(swept, Swept)
+    # Queues of one deadline have no order among them.
+    assert sorted((job.kind, job.queue, job.job_id, job.attempt) for job in swept.jobs) == [
+        ("dead_letter", "d", spent, 1),
+        ("promote", "s", scheduled, 1),
+        ("redeliver", "r", retried, 1),
+    ]
+    slots = world.machine.table.slots
+    assert [slots.key(job.slot) for job in swept.jobs] == [job.job_id for job in swept.jobs]
+
+
+def test_an_untraced_sweep_names_only_what_it_dead_lettered() -> None:
+    world = World(retention_ms=1000)
+    world.enqueue("s", delay_ms=10)
+    [spent] = world.enqueue("d", max_attempts=1)
+    world.reserve("d", lease_ms=10)
+    world.commit()
+    world.pass_ms(10)
+
+    assert [job.job_id for job in world.sweep().jobs] == [spent]

@@ -101,10 +101,14 @@ class World:
         self.slots.build(self.machine.puts, self.machine.states, self.machine.deletes)
         self.slots.check_disk()
 
-    def restart(self) -> None:
-        """Stop and start: nothing is left but the slots; the steady clock is set to the wall."""
+    def restart(self, *, skew_ms: int = 0) -> None:
+        """Stop and start: nothing is left but the disk; the steady clock is set to the wall.
+
+        `skew_ms` is how far the wall clock is stepped while the store is opened.
+        """
         self.commit()
         self.steady_ms = self.wall_ms
+        self.step_wall(skew_ms)
         self.slots = FakeSlots(self.slots.disk)
         self.machine = self._new_machine()
         live = list(self.slots.live())

@@ -1,6 +1,6 @@
 """A real server and the official client, as fixtures."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
     servers: list[ServerProcess] = []
 
     def start(
-        settings: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+        settings: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> ServerProcess:
         directory = tmp_path / f"server-{len(servers)}"
-        server = ServerProcess(directory, settings, environment)
+        server = ServerProcess(directory, settings, environment, prefix)
         servers.append(server)
         server.start()
         return server

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # What supervisors and the official client's tests wait for.
 READY_TEXT = "queue server listening"
+
+COMMAND = (sys.executable, "-m", "sepp", "serve")
 
 # Hang guards, ten times what a slow machine needs; nothing is measured by them.
 START_SECONDS_MAX = 60
@@ -30,6 +32,7 @@ class ServerProcess:
         directory: Holds the configuration file and the data; made if it is not there.
         settings: Configuration by section, laid over what every test server gets.
         environment: Variables the process gets beside the ones of the test run.
+        prefix: A command that runs the server, such as `prlimit`.
     """
 
     def __init__(
@@ -37,19 +40,21 @@ class ServerProcess:
         directory: Path,
         settings: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.config_path = directory / "sepp.toml"
         self.data_path = directory / "data"
         self.port = 0
         self._environment = dict(environment or {})
+        self._prefix = list(prefix)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
         self._printed = threading.Condition()
         self._ready_or_ended = threading.Event()
         directory.mkdir(parents=True, exist_ok=True)
-        self.config_path.write_text(tomlkit.dumps(self._configuration(settings or {})), "utf-8")
+        self.configure(settings or {})
 
     @property
     def address(self) -> str:
@@ -72,6 +77,12 @@ class ServerProcess:
         """Whether a process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Write the configuration file, by rename as careful editors do."""
+        fresh = self.config_path.with_suffix(".new")
+        fresh.write_text(tomlkit.dumps(self._configuration(settings)), "utf-8")
+        fresh.replace(self.config_path)
+
     def start(self) -> None:
         """Start it and return when it serves."""
         self.start_nowait()
@@ -84,7 +95,7 @@ class ServerProcess:
         self.port = 0
         self._ready_or_ended.clear()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sepp", "serve", "--config", str(self.config_path)],
+            [*self._prefix, *COMMAND, "--config", str(self.config_path)],
             cwd=ROOT,
             env={**clean_environment(), **self._environment},
             stdin=subprocess.DEVNULL,
@@ -114,10 +125,12 @@ class ServerProcess:
             self._reader.join()
         return code
 
-    def wait_until_says(self, text: str) -> None:
-        """Return once it has printed `text`."""
+    def wait_until_says(self, text: str, times: int = 1) -> None:
+        """Return once it has printed `text` so many times."""
         with self._printed:
-            found = self._printed.wait_for(lambda: text in self.output, STOP_SECONDS_MAX)
+            found = self._printed.wait_for(
+                lambda: self.output.count(text) >= times, STOP_SECONDS_MAX
+            )
         assert found, f"it never said {text!r}\n{self.output}"
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ lost.
 
 from array import array
 
-from sepp.core.slots import FIELDS, LIVE, READY
+from sepp.core.slots import ASIDE, FIELDS, READY
 
 # Table, key, head fields in their order, body.
 Entry = tuple[int, bytes, tuple[int, ...], bytes]
@@ -84,7 +84,7 @@ class FakeSlots:
     ) -> None:
         """Take over the writes of a group, as store and committer do, and empty the dicts."""
         for slot in [*puts, *states]:
-            assert slot in deletes or READY <= self.state[slot] <= LIVE
+            assert slot in deletes or READY <= self.state[slot] <= ASIDE
         for slot, body in puts.items():
             if slot not in deletes:
                 assert self.body_length[slot] == len(body)

@@ -1,6 +1,7 @@
 """What an open refuses, naming file and offset, and which damage stays with one body."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.segstore.surgery import (
     quarantined,
     read,
     refusal,
+    scan_of,
     segment_path,
     segments,
     world_of,
@@ -46,8 +48,8 @@ async def test_damage_in_a_sealed_segment_is_refused_with_file_and_offset(where:
     offset, at = {
         "frame header": (header.offset, header.offset + 8),
         "hints": (header.offset, header.offset + FRAME_HEADER_BYTES + 1),
-        "batch header": (header.offset, header.offset + header.canonical_offset + 33),
-        "record": (header.offset, header.offset + header.canonical_offset + 64 + 12),
+        "batch header": (header.offset, header.canonical_at + 33),
+        "record": (header.offset, header.canonical_at + 64 + 12),
         "first frame": (old[0].header.offset, old[0].header.offset + 90),
         "segment header": (0, 17),
     }[where]
@@ -70,7 +72,7 @@ async def test_damage_before_a_voucher_is_refused_in_the_last_segment_too() -> N
     header = frames(world, 1)[1].header
     assert frames(world, 1)[-1].header.synced_off > header.offset
 
-    flip(world.vfs, segment_path(world, 1), header.offset + header.canonical_offset + 70)
+    flip(world.vfs, segment_path(world, 1), header.canonical_at + 70)
     damage = await refusal(world)
 
     assert damage.offset == header.offset
@@ -83,7 +85,7 @@ async def test_a_clean_end_vouches_for_every_batch() -> None:
     await store.close()
     last = frames(world, 1)[-2].header
 
-    flip(world.vfs, segment_path(world, 1), last.offset + last.canonical_offset + 70)
+    flip(world.vfs, segment_path(world, 1), last.canonical_at + 70)
 
     assert (await refusal(world)).offset == last.offset
 
@@ -94,7 +96,7 @@ async def test_a_damaged_body_in_a_sealed_segment_fails_alone(
     world = world_of()
     await filled(world, 12)
     header = frames(world, 1)[1].header
-    at = header.offset + header.bodies_offset
+    at = header.bodies_at
     flip(world.vfs, segment_path(world, 1), at + 10)
 
     store = await world.open()
@@ -117,7 +119,7 @@ async def test_a_damaged_body_that_is_vouched_for_is_kept_in_the_last_segment() 
     world = world_of()
     await filled(world, 3)
     header = frames(world, 1)[1].header
-    flip(world.vfs, segment_path(world, 1), header.offset + header.bodies_offset + 10)
+    flip(world.vfs, segment_path(world, 1), header.bodies_at + 10)
 
     store = await world.open()
 
@@ -265,3 +267,25 @@ async def test_only_the_last_segment_with_content_may_be_torn() -> None:
     flip(world.vfs, segment_path(world, 1), last.offset + 20)
 
     assert (await refusal(world)).offset == last.offset
+
+
+async def test_a_frame_that_follows_another_one_than_it_says_does_not_count() -> None:
+    """The one before it is whole and in its place, but not the one that was there."""
+    world = world_of()
+    store = await world.writer()
+    await add(store, [1], BODY)
+    world.clock.now_ms += 1000
+    await store.maintain()
+    world.clock.now_ms += 1000
+    await store.maintain()  # an empty frame
+    await add(store, [2], BODY)
+    await world.kill(store)
+    empty = frames(world, 1)[-2].header
+    assert empty.frame_bytes == FRAME_HEADER_BYTES
+
+    other = replace(empty, synced_off=empty.synced_off - 8)
+    salt = scan_of(world, 1).header.salt
+    write(world.vfs, segment_path(world, 1), encode_private(other, b"", salt)[0], empty.offset)
+
+    assert len(frames(world, 1)) == 4  # each frame alone is right
+    assert await found(world) == [1]

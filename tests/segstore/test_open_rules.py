@@ -93,8 +93,8 @@ def padding(world: DiskWorld, offset: int) -> set[int]:
     assert not isinstance(frame, str)
     header = frame.header
     assert frame.batch is not None
-    records = header.offset + header.canonical_offset + 64 + frame.batch.count * 44
-    bodies = header.offset + header.bodies_offset
+    records = header.canonical_at + 64 + frame.batch.count * 44
+    bodies = header.bodies_at
     return set(range(records, bodies)) | set(range(bodies + len(BODY), offset + header.frame_bytes))
 
 

@@ -101,6 +101,7 @@ async def test_a_clean_close_ends_with_a_note_that_vouches_for_all(persist: Any)
 
     await store.close()
 
+    world.vfs = world.vfs.crash()  # and the note is durable too
     last = frames(world, 1)[-1]
     assert last.locals == [Note(2)]
     assert last.header.synced_off == last.header.offset

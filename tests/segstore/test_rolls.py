@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from segstore import Store
 from segstore.local import Seal, SegmentDrop, SegmentList
 from tests.segstore.surgery import BODY, frames, read, segment_path, segments, world_of
 from tests.segstore.worlds import add, commit, contents, key, put, remove
@@ -201,32 +202,36 @@ async def test_a_delete_keeps_its_segment_while_the_put_is_on_disk() -> None:
     await store.close()
 
 
+async def churn(store: Store, first: int, count: int = 10) -> None:
+    """Put and delete entries one after the other: all dead, and a few segments further."""
+    for number in range(first, first + count):
+        await add(store, [number], BODY)
+        await remove(store, [number])
+
+
 async def test_a_put_over_an_entry_is_needed_like_a_delete() -> None:
     """Else the old body comes back once the segment of the new one, dead itself, is gone."""
     world = world_of()
     store = await world.writer()
-    await add(store, [100], b"stays")  # keeps segment 1
     slot = put(store, 1)
     await commit(store, {slot: b"old"})
-    for number in range(5, 10):
-        await add(store, [number], BODY)
-    await commit(store, {slot: b"new"})  # in segment 2 or later
-    later = segments(world)[-1]
-    assert later > 1
-    for number in range(5, 10):
-        await remove(store, [number])
-    for number in range(20, 26):
-        await add(store, [number], BODY)
-    await remove(store, [1, *range(20, 26)])
-    for number in range(30, 40):
-        await add(store, [number], BODY)
-        await remove(store, [number])
+    pins = 100
+    while segments(world) == [1]:  # live ones, so that the first segment stays
+        await add(store, [pins], BODY)
+        pins += 1
+    await commit(store, {slot: b"new"})
+    await remove(store, [pins - 1])
+    assert segments(world) == [1, 2]
+    await churn(store, 200)
+    await remove(store, [1])
+    await churn(store, 300)
+
     await store.maintain()
 
-    assert later in segments(world)
+    assert {1, 2} <= set(segments(world))
     await world.kill(store)
     store = await world.open()
-    assert await contents(store) == {(1, 100): b"stays"}
+    assert await contents(store) == {(1, number): BODY for number in range(100, pins - 1)}
     await store.close()
 
 

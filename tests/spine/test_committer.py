@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from segstore import StoreFailed
-from sepp.core.commands import Ack, Sweep
+from sepp.core.commands import Ack, Reserve, Sweep
 from sepp.core.outcomes import Accepted, Acked, Enqueued, Leased, NotFound
 from sepp.request import Refusal, Refused
 from tests.fakes.faults import Fault
@@ -253,11 +253,14 @@ async def test_a_new_earlier_deadline_wakes_who_waits_for_it() -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_a_full_disk_refuses_enqueues_and_serves_the_rest() -> None:
+async def test_a_full_disk_refuses_enqueues_and_serves_the_rest(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with serving() as desk:
         await desk.committer.run(enqueue(1))
         desk.disk.free = 0
         await desk.store.maintain()
+        await trio.sleep(0.002)  # the room is asked for once a millisecond
 
         ask = desk.submit(enqueue(2))
         outcome = await desk.committer.run(reserve())
@@ -269,10 +272,13 @@ async def test_a_full_disk_refuses_enqueues_and_serves_the_rest() -> None:
         assert acked == Acked()
 
 
-async def test_a_refused_command_raises_for_who_runs_it() -> None:
+async def test_a_refused_command_raises_for_who_runs_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with serving() as desk:
         desk.disk.free = 0
         await desk.store.maintain()
+        await trio.sleep(0.002)  # the room is asked for once a millisecond
 
         with pytest.raises(Refused) as caught:
             await desk.committer.run(enqueue(1))
@@ -287,3 +293,49 @@ async def test_a_sweep_with_nothing_due_writes_nothing() -> None:
         await desk.committer.run(Sweep())
 
         assert desk.store.stats().batch_count == before
+
+
+async def test_short_of_memory_new_jobs_are_refused_and_all_else_goes_on() -> None:
+    async with serving() as desk:
+        desk.submit(enqueue(1))
+        await settle()
+        desk.committer.is_memory_short = True
+
+        refused = desk.submit(enqueue(2))
+        leased = desk.submit(reserve())
+        await settle()
+        acked = desk.submit(Ack((1).to_bytes(16, "big"), 1))
+        await settle()
+
+        assert (refused.refusals, refused.outcomes) == ([Refusal.MEMORY_SHORT], [])
+        assert type(leased.outcomes[0]) is Leased
+        assert acked.outcomes == [Acked()]
+
+        desk.committer.is_memory_short = False
+        taken = desk.submit(enqueue(3))
+        await settle()
+        assert type(taken.outcomes[0]) is Enqueued
+
+
+async def test_a_traced_sweep_brings_the_bodies_of_its_jobs() -> None:
+    async with serving() as desk:
+        desk.submit(enqueue(1, body=b"one"))
+        desk.submit(Reserve(("q",), lease_ms=1, wait_ms=0, max_jobs=1))
+        await settle()
+        await trio.sleep(0.01)
+
+        swept, bodies = await desk.committer.sweep(Sweep(is_traced=True))
+
+        assert [job.kind for job in swept.jobs] == ["redeliver"]
+        assert bodies == [b"one"]
+
+
+async def test_peek_shows_a_job_with_its_body_and_nothing_of_an_unknown_one() -> None:
+    async with serving() as desk:
+        desk.submit(enqueue(1, "mail", body=b"one"))
+
+        found = desk.committer.peek((1).to_bytes(16, "big"))
+
+        assert found is not None
+        assert (found[0].queue, found[1]) == ("mail", b"one")
+        assert desk.committer.peek(b"\0" * 16) is None

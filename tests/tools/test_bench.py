@@ -191,13 +191,13 @@ def test_latencies_are_pooled_sorted_and_compared_with_a_sync() -> None:
     ElementTree.fromstring(latency.chart([found], []))
 
 
-def test_log_activity_counts_files_by_name() -> None:
-    before = ({"1.seg", "2.seg"}, {"1.snap"})
-    after = ({"2.seg", "3.seg", "4.seg"}, {"2.snap"})
+def test_log_activity_counts_files_by_name_over_all_looks() -> None:
+    activity = latency.LogActivity()
 
-    words = latency.log_activity(before, after)
+    activity.add({"1.seg", "2.seg", "1.snap"}, {"2.seg", "3.seg", "4.seg", "2.snap", "LOCK"})
+    activity.add({"4.seg"}, {"5.seg"})
 
-    assert words == "2 segments begun, 1 of the earlier dropped, 1 snapshots new"
+    assert str(activity) == "3 segments begun, 2 dropped, 1 snapshots taken"
 
 
 def test_a_report_leaves_table_json_and_chart(tmp_path: Path) -> None:

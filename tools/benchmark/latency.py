@@ -1,8 +1,9 @@
 """One connection, one call at a time: how long an enqueue, a reserve and an ack take.
 
 First the three persist modes on a quiet server. Then the default mode beside a steady background
-load, once with segments of the default size and once with such small ones that the log rolls,
-compacts and takes snapshots all the time: the load is the same, so the difference is theirs.
+load and on a log that is half dead, once with segments of the default size and once with such small
+ones that the log rolls, compacts and takes snapshots all the time: the load is the same, so the
+difference is theirs.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ from tools.benchmark.table import lay_out
 
 STEPS = ("enqueue", "reserve", "ack", "trip")
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
-SMALL_SEGMENT_BYTES = 1 << 20
+SMALL_SEGMENT_BYTES = 256 << 10
+LITTER_JOBS = 20_000  # every second of them is taken out again, the others stay in the log
 BACKGROUND_PACE = 1_500  # jobs a second: some MiB of log, and time left for the timed connection
 BACKGROUND_PARTIES = 4
 
@@ -85,32 +87,39 @@ def measure_modes(
     return latencies, median(syncs)
 
 
-def log_files(data: Path) -> tuple[set[str], set[str]]:
-    """Names of the segments and of the snapshots in a data folder."""
-    names = {path.name for path in data.rglob("*") if path.is_file()}
-    return (
-        {name for name in names if name.endswith(".seg")},
-        {name for name in names if name.endswith(".snap")},
-    )
+@dataclass
+class LogActivity:
+    """What became of the log's files between looks at its folder, by their names."""
+
+    begun_count: int = 0
+    dropped_count: int = 0
+    snapshot_count: int = 0
+
+    def add(self, before: set[str], after: set[str]) -> None:
+        """Count the differences of two looks."""
+        self.begun_count += sum(name.endswith(".seg") for name in after - before)
+        self.dropped_count += sum(name.endswith(".seg") for name in before - after)
+        self.snapshot_count += sum(name.endswith(".snap") for name in after - before)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.begun_count} segments begun, {self.dropped_count} dropped, "
+            f"{self.snapshot_count} snapshots taken"
+        )
 
 
-def log_activity(before: tuple[set[str], set[str]], after: tuple[set[str], set[str]]) -> str:
-    """What changed between two looks at the files, in words."""
-    segments, snapshots = after[0] - before[0], after[1] - before[1]
-    gone = before[0] - after[0]
-    return (
-        f"{len(segments)} segments begun, {len(gone)} of the earlier dropped, "
-        f"{len(snapshots)} snapshots new"
-    )
+def log_files(data: Path) -> set[str]:
+    """Names of the files in a data folder."""
+    return {path.name for path in data.rglob("*") if path.is_file()}
 
 
 def measure_busy(
     python: str, plan: Plan, folder: Path, *, tell: Callable[[str], None]
 ) -> list[Latencies]:
     """Round trips beside a background load, with segments of two sizes, in turn."""
-    cases = {"default segments": None, "1 MiB segments": SMALL_SEGMENT_BYTES}
+    cases = {"default segments": None, "256 KiB segments": SMALL_SEGMENT_BYTES}
     found: dict[str, list[dict[str, list[float]]]] = {label: [] for label in cases}
-    activity: dict[str, str] = {}
+    activity = {label: LogActivity() for label in cases}
     with contextlib.ExitStack() as stack:
         sessions: dict[str, Session] = {}
         for index, (label, segment_bytes) in enumerate(cases.items()):
@@ -124,15 +133,24 @@ def measure_busy(
         for round_index in range(plan.rounds):
             for label, session in sessions.items():
                 data = session.server.log_path.parent / "data"
+                _litter(session, plan)
                 before = log_files(data)
                 found[label].append(_beside_load(session, plan))
-                activity[label] = log_activity(before, log_files(data))
+                activity[label].add(before, log_files(data))
                 late = percentile(sorted(found[label][-1]["trip"]), 0.99)
                 tell(f"round {round_index + 1}, {label}: round trip p99 {late:.2f} ms")
     return [
-        Latencies(f"sync_all, background load, {label}", _pool(parts), activity[label])
+        Latencies(f"sync_all, background load, {label}", _pool(parts), str(activity[label]))
         for label, parts in found.items()
     ]
+
+
+def _litter(session: Session, plan: Plan) -> None:
+    """Leave a log of which every second job is dead: something to compact."""
+    fill = plan.order("enqueue", "litter", queues=2, jobs=LITTER_JOBS, seconds=60, batch=10)
+    stored = session.order(fill)["enqueued"]
+    # The two queues may differ by a few jobs; what is left over in the one does no harm.
+    session.order(plan.order("drain", "litter-0", jobs=stored * 9 // 20, seconds=60))
 
 
 def _beside_load(session: Session, plan: Plan) -> dict[str, list[float]]:

@@ -1,0 +1,226 @@
+"""The HTTP/1.1 listener: what it refuses, whom it cuts off, how it stops."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+import trustme
+from starlette.responses import StreamingResponse
+
+from sepp import http1
+
+BIG = 4 * 1024 * 1024
+
+
+async def pieces() -> AsyncIterator[bytes]:
+    yield b"a"
+    yield b"b"
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close"})
+        return
+    if scope["path"] == "/streamed":
+        await StreamingResponse(pieces())(scope, receive, send)
+        return
+    if scope["path"] == "/fault":
+        raise RuntimeError("planted")
+    body = b"x" * BIG if scope["path"] == "/big" else scope["http_version"].encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def listener(
+    tls: ssl.SSLContext | None = None, **options: Any
+) -> AsyncIterator[tuple[int, trio.Event]]:
+    stop = trio.Event()
+    sock = http1.bind("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(
+            lambda task_status: http1.serve(
+                app, [sock], tls=tls, stop=stop, task_status=task_status, **options
+            )
+        )
+        try:
+            with trio.fail_after(30):
+                yield port, stop
+        finally:
+            stop.set()
+
+
+async def talk(port: int, request: bytes) -> bytes:
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    async with stream:
+        await stream.send_all(request)
+        return b"".join([chunk async for chunk in stream])
+
+
+async def test_a_plain_request_is_answered() -> None:
+    async with listener() as (port, _):
+        answer = await talk(port, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"1.1" in answer.rpartition(b"\r\n\r\n")[0] or answer.endswith(b"0\r\n\r\n")
+    assert b"\r\nserver:" not in answer.lower()
+
+
+async def test_an_upgrade_to_h2c_is_ignored() -> None:
+    async with listener() as (port, _):
+        answer = await talk(
+            port,
+            b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
+            b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n",
+        )
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"101" not in answer.partition(b"\r\n\r\n")[0]
+
+
+async def test_http2_by_prior_knowledge_gets_505_and_a_close() -> None:
+    async with listener() as (port, _):
+        answer = await talk(port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+        again = await talk(port, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 505")
+    assert again.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_websocket_is_refused() -> None:
+    async with listener() as (port, _):
+        answer = await talk(
+            port,
+            b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        )
+
+    assert answer.startswith(b"HTTP/1.1 403")
+
+
+async def test_alpn_offers_http1_alone() -> None:
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(server)
+    server.set_alpn_protocols(["http/1.1"])
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    client.set_alpn_protocols(["h2", "http/1.1"])
+
+    async with listener(tls=server) as (port, _):
+        tcp = await trio.open_tcp_stream("127.0.0.1", port)
+        async with trio.SSLStream(
+            tcp, client, server_hostname="localhost", https_compatible=True
+        ) as stream:
+            await stream.do_handshake()
+            assert stream.selected_alpn_protocol() == "http/1.1"
+            await stream.send_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            answer = b"".join([chunk async for chunk in stream])
+
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_plain_bytes_on_a_tls_port_end_that_connection_only() -> None:
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(server)
+
+    async with listener(tls=server) as (port, _):
+        for _attempt in range(3):
+            assert b"200" not in await talk(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+
+
+async def test_a_fault_of_the_application_is_a_500() -> None:
+    async with listener() as (port, _):
+        answer = await talk(port, b"GET /fault HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        again = await talk(port, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 500")
+    assert again.startswith(b"HTTP/1.1 200")
+
+
+async def test_headers_that_never_end_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "HEADERS_S", 0.05)
+
+    async with listener() as (port, _):
+        assert await talk(port, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ") == b""
+        assert await talk(port, b"") == b""
+
+
+async def test_headers_over_64_kib_are_refused() -> None:
+    async with listener() as (port, _):
+        answer = await talk(port, b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000)
+
+    assert answer.startswith(b"HTTP/1.1 431")
+
+
+async def test_a_peer_that_stops_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "WRITE_S", 0.05)
+
+    async with listener() as (port, _), await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n" * 8)
+        await trio.sleep(0.3)  # the deadline of the writer is what is tested
+        received = 0
+        with suppress(trio.BrokenResourceError):
+            async for chunk in stream:
+                received += len(chunk)
+
+    assert received < 8 * BIG
+
+
+async def test_stop_closes_idle_connections_at_once() -> None:
+    async with (
+        listener(grace_s=30) as (port, stop),
+        await trio.open_tcp_stream("127.0.0.1", port) as stream,
+    ):
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+
+        stop.set()
+
+        async for _chunk in stream:
+            pass
+
+
+async def test_a_connection_that_had_a_streamed_answer_is_closed_when_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http1, "HEADERS_S", 0.05)
+
+    async with listener() as (port, _):
+        answer = await talk(port, b"GET /streamed HTTP/1.1\r\nHost: a\r\n\r\n")
+
+    assert answer.endswith(b"1\r\nb\r\n0\r\n\r\n")
+
+
+async def test_stop_closes_a_connection_that_had_a_streamed_answer() -> None:
+    async with (
+        listener(grace_s=30) as (port, stop),
+        await trio.open_tcp_stream("127.0.0.1", port) as stream,
+    ):
+        await stream.send_all(b"GET /streamed HTTP/1.1\r\nHost: a\r\n\r\n")
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += await stream.receive_some()
+
+        stop.set()
+
+        async for _chunk in stream:
+            pass
+
+
+async def test_connections_over_the_cap_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "CONNECTIONS_MAX", 2)
+
+    async with listener() as (port, _):
+        held = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(2)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert await talk(port, b"") == b""
+        for stream in held:
+            await stream.aclose()
