@@ -22,19 +22,18 @@ import trio
 
 from segstore.events import log
 from segstore.index_build import IndexBuild, bucket_count_for
-from segstore.index_file import ENTRIES_TARGET, Columns, IndexDamaged, IndexFile, slots_crc
-from segstore.index_merge import Pause, merge_oldest, split_buckets, write_pending
+from segstore.index_file import Columns, IndexDamaged, IndexFile, set_recent, slots_crc
+from segstore.index_merge import Merge
 from segstore.index_page import PAGE_BYTES, SEED_BYTES
-from segstore.index_search import search, search_range
+from segstore.index_search import Located, Pause, search, search_range
 from segstore.layout import INDEX_NAME
 from segstore.slots import ABSENT, UNKNOWN
 from segstore.vfs import VFS, File
 from segstore.workers import Lane, RunInWorker
 
-# Answers read from disk are kept until at least so many others were.
-LOCATED_MAX: Final = 8192
 _MERGE_MAX: Final = 32_768
-_BUILD_STEPS: Final = 32
+_MAINTAIN_STEPS: Final = 64
+_STEP_RECORDS: Final = 64  # a step moves more entries than that
 _BACKOFF_MAX: Final = 64
 
 
@@ -84,12 +83,11 @@ class HashIndex:
         self._pause = pause
         self._file: IndexFile | None = None
         self._built: trio.Event | None = None  # while there is no file but should be
-        self._build: IndexBuild | None = None  # of the file to come, once it was begun
+        self._work: IndexBuild | Merge | None = None  # under way
+        self._turn = trio.Lock()
         self._unused: list[File] = []  # to be closed once nobody works on them
-        self._located: dict[tuple[int, bytes], int] = {}
-        self._located_before: dict[tuple[int, bytes], int] = {}
+        self._located = Located()
         self._search_count = 0  # under way
-        self._is_busy = False
         self._has_old_file = False
         self._skip = 0
         self._backoff = 1
@@ -115,9 +113,9 @@ class HashIndex:
             return self._find_located(table, key)
         return self._choose(slots, table, key)
 
-    def find_blocking(self, table: int, key: bytes) -> int:
-        """`find` that waits for the disk, or searches all keys, on this very thread if it must."""
-        slot = self.find(table, key)
+    def find_old_blocking(self, table: int, key: bytes) -> int:
+        """`find_old` that waits for the disk, or searches all keys, on this thread if it must."""
+        slot = self.find_old(table, key)
         while slot == UNKNOWN:
             index = self._file
             if index is None:
@@ -137,7 +135,7 @@ class HashIndex:
         while wanted := [each for each in asked if self.find(*each) == UNKNOWN]:
             if self._file is not None:
                 await self._read_wanted(self._file, wanted)
-            elif self._built is not None and self._build is not None and self._search_count:
+            elif self._built is not None and self._work is not None and self._search_count:
                 await self._built.wait()  # one search at a time; the file is soon there
             else:
                 await self._search_wanted(wanted)
@@ -147,39 +145,28 @@ class HashIndex:
     def put(self, table: int, key: bytes, slot: int) -> None:
         """Let a key lead to a slot from now on."""
         self._columns.recent[table][key] = slot
-        if self._located or self._located_before:
-            self._located.pop((table, key), None)
-            self._located_before.pop((table, key), None)
+        if self._located:
+            self._located.forget(table, key)
 
     async def maintain(self) -> None:
-        """Do a share of what there is to do: a tenth of a second at most, in small slices.
-
-        May be cancelled at any time. One call at a time works, others return at once.
-        """
-        if self._is_busy:
-            return
+        """Do a share of what there is to do, a tenth of a second at most. May be cancelled."""
         if self._skip:
             self._skip -= 1
             return
-        self._is_busy = True
-        try:
-            if self._built is not None:
-                await self._go_on_building(self._built)
-            elif self.recent_count() > self.recent_max:
-                await self._merge()
-            elif self._has_old_file:  # which a store as small as this does not need
-                await self._run_in_worker(self._remove_old_file, Lane.MAINTENANCE)
-            self._backoff = 1
-        except IndexDamaged as problem:
-            self._discard(problem)
-        except OSError as problem:
-            # Most likely the disk is full. RAM holds all that is not written; try again later.
-            log.warning("index not written; entries stay in RAM", path=self._path, error=problem)
-            self.failure_count += 1
-            self._skip = self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
-            self._stop_building()
-        finally:
-            self._is_busy = False
+        for _ in range(_MAINTAIN_STEPS):
+            if not self.has_work():
+                return
+            await self._step()
+
+    async def keep_up(self, record_count: int) -> None:
+        """Before so many records are committed: wait for a few steps if merging fell behind.
+
+        So entries that come faster than they can be merged do not pile up in RAM.
+        """
+        for _ in range(record_count // _STEP_RECORDS + 1):
+            if self._skip or self.recent_count() <= self.recent_max + self.recent_max // 4:
+                return
+            await self._step()
 
     def recent_count(self) -> int:
         """How many entries are recent."""
@@ -195,8 +182,10 @@ class HashIndex:
 
     def has_work(self) -> bool:
         """Whether another call of `maintain` would do something now."""
-        is_wanted = self._built is not None or self._has_old_file
-        return (is_wanted or self.recent_count() > self.recent_max) and not self._skip
+        if self._skip:
+            return False
+        is_begun = self._work is not None or self._built is not None or self._has_old_file
+        return is_begun or self.recent_count() > self.recent_max
 
     # Opening and closing.
 
@@ -218,14 +207,14 @@ class HashIndex:
                 log.info("index not used; it is built anew", path=self._path, problem=problem)
                 self.discard_count += 1
         if not is_small:
-            self._set_recent(hot)
+            set_recent(self._columns, hot)
             self._built = trio.Event()
 
     def close(self) -> None:
         """Leave a file that the next `open` can use. Blocks; no `maintain` is under way."""
         index, self._file = self._file, None
         try:
-            self._stop_building()
+            self._stop()
             self._close_unused()
             if index is None:
                 return
@@ -239,7 +228,7 @@ class HashIndex:
 
     def abandon(self) -> None:
         """Close files and leave what is on disk; the next `open` builds it anew."""
-        self._stop_building()
+        self._stop()
         if self._file is not None:
             self._unused.append(self._file.file)
             self._file = None
@@ -248,27 +237,18 @@ class HashIndex:
     def _open_clean(self) -> str:
         """Take over the file; return what is wrong with it."""
         columns = self._columns
-        file = self._vfs.open(self._path)
         try:
+            file = self._vfs.open(self._path)
             opened = IndexFile.open_clean(file, columns, self._store_uuid, slots_crc(columns))
         except OSError as problem:
-            file.close()
             return str(problem)
-        if opened is None:
+        if isinstance(opened, str):
             file.close()
-            return "not left by the last clean close of this store"
-        self._file, recent = opened
+            return opened
+        self._file, slots = opened
         self._has_old_file = False
-        self._set_recent(recent)
+        set_recent(columns, slots)
         return ""
-
-    def _set_recent(self, slots: Iterable[int]) -> None:
-        columns = self._columns
-        keys, tables = columns.keys, columns.tables
-        recent: list[dict[bytes, int]] = [{} for _ in range(256)]
-        for slot in slots:
-            recent[tables[slot]][bytes(keys[slot << 4 : (slot << 4) + 16])] = slot
-        columns.recent[:] = recent
 
     # Lookups that take a disk or a search.
 
@@ -313,71 +293,73 @@ class HashIndex:
         return held == key and columns.tables[slot] == table
 
     def _find_located(self, table: int, key: bytes) -> int:
-        slot = self._located.get((table, key))
-        if slot is None:
-            slot = self._located_before.get((table, key), UNKNOWN)
+        slot = self._located.get(table, key)
         return slot if slot < 0 or self._holds(slot, table, key) else UNKNOWN
 
     def _remember(self, table: int, key: bytes, slot: int) -> None:
-        if slot == ABSENT and key in self._columns.recent[table]:
-            return  # put while it was looked for
-        if len(self._located) >= LOCATED_MAX:
-            self._located_before, self._located = self._located, {}
-        self._located[table, key] = slot
+        if slot != ABSENT or key not in self._columns.recent[table]:  # not put meanwhile
+            self._located.remember(table, key, slot)
 
     # Work on the file.
 
-    async def _merge(self) -> None:
-        index, recent = self._file, self._columns.recent
-        if index is None:
-            index = await self._create(bucket_count_for(self.recent_max // 8))
-            for bucket in range(index.bucket_count):
-                index.fill(bucket, [])
-            self._file = index
-        if index.pending:  # as created, or left by a failure or a cancelled merge
-            await write_pending(index, self._run_in_worker)
-        table = max(range(256), key=lambda each: len(recent[each]))
-        excess = self.recent_count() - self.recent_max + self.recent_max // 8
-        left = await merge_oldest(
-            index,
-            recent[table],
-            table,
-            min(excess, _MERGE_MAX),
-            run_in_worker=self._run_in_worker,
-            pause=self._pause,
-        )
-        merged_count = max(0, len(self._columns) - self.recent_count())
-        wanted = merged_count // ENTRIES_TARGET + 1
-        if left:  # full buckets: split early, though not for ever if keys all go to one
-            early = index.bucket_count + left // 16 + 1
-            wanted = max(wanted, min(early, merged_count // 64 + 1))
-        await split_buckets(index, wanted, run_in_worker=self._run_in_worker, pause=self._pause)
+    async def _step(self) -> None:
+        async with self._turn:
+            try:
+                if self._work is None:
+                    self._work = await self._begin()
+                if self._work is None or await self._work.step():
+                    self._end()
+                self._backoff = 1
+            except IndexDamaged as problem:
+                self._discard(problem)
+            except OSError as problem:
+                # Most likely the disk is full. RAM holds what is not written; try again later.
+                log.warning("index not written; RAM has it", path=self._path, error=problem)
+                self.failure_count += 1
+                self._skip = self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
+                self._stop()
+        await self._pause()
 
-    async def _go_on_building(self, built: trio.Event) -> None:
-        if self._build is None:
-            index = await self._create(bucket_count_for(len(self._columns)))
-            self._build = IndexBuild(index, self._columns, self._run_in_worker)
-        build = self._build
-        for _ in range(_BUILD_STEPS):
-            is_done = await build.step()
-            await self._pause()
-            if is_done:
-                break
-        else:
+    async def _begin(self) -> IndexBuild | Merge | None:
+        """Find what is to be done next."""
+        columns = self._columns
+        if self._built is not None:
+            index = await self._create(bucket_count_for(len(columns)))
+            return IndexBuild(index, columns, self._run_in_worker)
+        count = self.recent_count()
+        if count > self.recent_max:
+            if self._file is None:
+                index = await self._create(bucket_count_for(self.recent_max // 8))
+                for bucket in range(index.bucket_count):
+                    index.fill(bucket, [])
+                self._file = index
+            table = max(range(256), key=lambda each: len(columns.recent[each]))
+            excess = count - self.recent_max + self.recent_max // 8
+            count_max = min(excess, _MERGE_MAX)
+            return Merge(self._file, columns, table, count_max, self._run_in_worker)
+        if self._has_old_file:  # which a store as small as this does not need
+            await self._run_in_worker(self._remove_old_file, Lane.MAINTENANCE)
+        return None
+
+    def _end(self) -> None:
+        """Take over what the work has made."""
+        work, self._work = self._work, None
+        if not isinstance(work, IndexBuild):
             return
         columns = self._columns
-        for slot in build.left:
+        for slot in work.left:
             key = bytes(columns.keys[slot << 4 : (slot << 4) + 16])
             if columns.tables[slot]:
                 columns.recent[columns.tables[slot]].setdefault(key, slot)
-        self._file, self._build, self._built = build.index, None, None
-        built.set()
+        assert self._built is not None
+        self._built.set()
+        self._file, self._built = work.index, None
 
-    def _stop_building(self) -> None:
-        """Give up the file in the making; who waits for it has to search."""
-        if self._build is not None:
-            self._unused.append(self._build.index.file)
-            self._build = None
+    def _stop(self) -> None:
+        """Give up the work under way; who waits for a file has to search."""
+        work, self._work = self._work, None
+        if isinstance(work, IndexBuild):
+            self._unused.append(work.index.file)
         if self._built is not None:
             self._built.set()
             self._built = trio.Event()
@@ -410,7 +392,7 @@ class HashIndex:
         self.discard_count += 1
         self._file.is_discarded = True
         self._unused.append(self._file.file)
-        self._file = None
+        self._file = self._work = None
         self._built = trio.Event()
 
     def _close_unused(self) -> None:

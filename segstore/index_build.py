@@ -86,4 +86,4 @@ class IndexBuild:
 
 def bucket_count_for(entry_count: int) -> int:
     """Return how many buckets so many entries want."""
-    return max(64, entry_count // ENTRIES_TARGET + 1)
+    return entry_count // ENTRIES_TARGET + 1

@@ -37,7 +37,7 @@ class Options:
     cache_bytes: int = 16 << 20
     buffer_sync_ms: int = 1000
     idle_sync_ms: int = 50
-    recent_entries_max: int = 262_144
+    recent_entries_max: int = 131_072
     salvage_command: str = ""
 
     def __post_init__(self) -> None:

@@ -266,6 +266,7 @@ class Store:
             self._check()
             await trio.lowlevel.checkpoint()
         else:
+            await self._index.keep_up(batch.count)
             await self._flusher.flush(batch.frame)
 
     # Reading.

@@ -106,6 +106,9 @@ class PendingCall:
             self.undelivered(outcome)
             return
         self.statistics.observe(self.started, self.reply(outcome, bodies))
+        # Call and request point at each other: parted here, both go at once and the collector never
+        # has to look for them.
+        self.call.on_gone = None
         if self.span is not None:
             self.span.end(outcome)
 
@@ -329,8 +332,7 @@ class DrainCall(PendingCall):
             body = next(texts)
             reason = next(texts) if record.reason_slot >= 0 else None
             records.append(dead_letter(record, body, reason))
-        if records:
-            self.drained(len(records))
+        self.drained(len(records))
         self.call.respond(pb.DrainDeadLettersResponse(records=records).SerializeToString())
         return True
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import trio
 
-from sepp import validate, wire
+from sepp import validate
 from sepp._generated import queue_pb2 as pb
 from sepp.admin.backend import (
     AuditBuilder,
@@ -266,28 +266,7 @@ class CoreBackend:
         checked = validate.check_job(request, self._policy(), self.now_ms())
         if isinstance(checked, pb.JobRejection):
             return describe(checked)
-        job_id = self._new_job_id()
-        body = wire.encode_body(
-            request,
-            job_id=wire.id_text(job_id),
-            priority=checked.priority,
-            max_attempts=checked.max_attempts,
-            payload=checked.payload,
-            has_custom=checked.has_custom,
-            trace=checked.trace,
-            scheduled=checked.scheduled,
-        )
-        key = checked.idempotency_key
-        dedup_key = None if key is None else self._dedup_key(form.queue, key)
-        return NewJob(
-            form.queue,
-            job_id,
-            body,
-            checked.priority,
-            checked.max_attempts,
-            checked.due_ms,
-            dedup_key,
-        )
+        return checked.new_job(self._new_job_id(), checked.trace, self._dedup_key)
 
     async def run(
         self, commands: Iterable[Command], audit: AuditBuilder | None = None

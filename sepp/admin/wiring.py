@@ -29,7 +29,7 @@ from sepp.logs import get_logger
 from sepp.memory import resident_bytes
 from sepp.reloader import Reloader
 from sepp.request import Refusal, Refused
-from sepp.service import new_job_id
+from sepp.wire import new_job_id
 
 log = get_logger("sepp.admin")
 

@@ -247,12 +247,13 @@ class FakeServer:
         for _job in range(count):
             job_id = uuid.uuid4().bytes
             body = wire.encode_body(
-                request,
-                job_id=wire.id_text(job_id),
-                priority=priority,
-                max_attempts=max_attempts,
+                wire.id_text(job_id),
+                queue,
+                request.job_type,
+                priority,
+                max_attempts,
                 payload=request.payload if payload is not None else None,
-                has_custom=bool(request.custom),
+                custom=request.custom or None,
                 trace=None,
                 scheduled=request.scheduled_at.SerializeToString() if due_ms else None,
             )

@@ -26,13 +26,12 @@ from tests.rpc.frames import (
 from tests.rpc.support import ECHO, PARK, serving
 
 PING_FRAME = frame(PING, payload=b"12345678")
-OPEN_STREAM = headers_frame(1, request_headers(ECHO))
 
 
-def endless_headers() -> bytes:
+def endless_headers(path: str) -> bytes:
     """A header block that goes on and on."""
     block = header_block([(b"x-%d" % n, b"v" * 1000) for n in range(15)])
-    first = frame(HEADERS, 0, 1, header_block(request_headers(ECHO)))
+    first = frame(HEADERS, 0, 1, header_block(request_headers(path)))
     return first + frame(CONTINUATION, 0, 1, block) * 1000
 
 
@@ -41,24 +40,30 @@ def remembered(name: bytes, value: bytes) -> bytes:
     return b"\x40" + header_block([(name, value)])[1:]
 
 
-def rapid_resets() -> bytes:
-    return b"".join(headers_frame(n, request_headers(PARK)) + reset(n) for n in range(1, 50_000, 2))
+def rapid_resets(path: str) -> bytes:
+    return b"".join(headers_frame(n, request_headers(path)) + reset(n) for n in range(1, 50_000, 2))
 
 
-FLOODS = {
-    "ping": PING_FRAME * 100_000,
-    "empty settings": frame(SETTINGS) * 100_000,
-    "long settings": frame(SETTINGS, payload=b"\x00\x04\x00\x00\xff\xff" * 2400) * 100,
-    "empty data": OPEN_STREAM + frame(DATA, 0, 1) * 100_000,
-    "rapid reset": rapid_resets(),
-    "empty continuation": frame(HEADERS, 0, 1, header_block(request_headers(ECHO)))
-    + frame(CONTINUATION, 0, 1) * 100_000,
-    "endless headers": endless_headers(),
-    "header bomb": headers_frame(1, [*request_headers(ECHO), (b"x", b"v" * 100)])
-    + frame(HEADERS, END_HEADERS, 3, b"\x82\x86\x84" + remembered(b"x", b"v" * 3800))
-    + b"".join(frame(HEADERS, END_HEADERS, n, b"\xbe" * 16_000) for n in range(5, 100, 2)),
-    "many headers": headers_frame(1, [*request_headers(ECHO), *[(b"x", b"")] * 300]),
-}
+def floods(path: str, waiting: str) -> dict[str, bytes]:
+    """What hostile peers send, aimed at a method, and one whose calls stay open."""
+    begun = request_headers(path)
+    return {
+        "ping": PING_FRAME * 100_000,
+        "empty settings": frame(SETTINGS) * 100_000,
+        "long settings": frame(SETTINGS, payload=b"\x00\x04\x00\x00\xff\xff" * 2400) * 100,
+        "empty data": headers_frame(1, begun) + frame(DATA, 0, 1) * 100_000,
+        "rapid reset": rapid_resets(waiting),
+        "empty continuation": frame(HEADERS, 0, 1, header_block(begun))
+        + frame(CONTINUATION, 0, 1) * 100_000,
+        "endless headers": endless_headers(path),
+        "header bomb": headers_frame(1, [*begun, (b"x", b"v" * 100)])
+        + frame(HEADERS, END_HEADERS, 3, b"\x82\x86\x84" + remembered(b"x", b"v" * 3800))
+        + b"".join(frame(HEADERS, END_HEADERS, n, b"\xbe" * 16_000) for n in range(5, 100, 2)),
+        "many headers": headers_frame(1, [*begun, *[(b"x", b"")] * 300]),
+    }
+
+
+FLOODS = floods(ECHO, PARK)
 
 
 async def send_while_open(peer: RawPeer, data: bytes) -> None:
