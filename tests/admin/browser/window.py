@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -12,15 +11,17 @@ from selenium import webdriver
 from selenium.common.exceptions import (
     NoSuchElementException,
     StaleElementReferenceException,
+    TimeoutException,
     WebDriverException,
 )
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 WAIT_S: Final = 20
+POLL_S: Final = 0.03
 SIZES: Final = {"desk": (1440, 900), "phone": (390, 844), "small": (320, 640)}
 SCREENS: Final = Path(__file__).resolve().parents[3] / ".cache" / "test" / "screens"
 
@@ -196,18 +197,18 @@ class Window:
 
     def until(self, look: Callable[[], Any], what: str) -> Any:
         """Return what `look` returns once that is something."""
-        end = time.monotonic() + WAIT_S
-        while True:
+
+        def found(_: webdriver.Chrome) -> Any:
             try:
-                found = look()
-            except (NoSuchElementException, StaleElementReferenceException, AssertionError):
-                found = None
-            if found:
-                return found
-            if time.monotonic() > end:
-                self.shoot("waited-in-vain")
-                raise AssertionError(f"never: {what}; at {self.path}: {self._said()}")
-            time.sleep(0.03)  # a browser has no event for it
+                return look()
+            except (NoSuchElementException, StaleElementReferenceException):
+                return None
+
+        try:
+            return WebDriverWait(self.driver, WAIT_S, POLL_S).until(found)
+        except TimeoutException:
+            self.shoot("waited-in-vain")
+            raise AssertionError(f"never: {what}; at {self.path}: {self._said()}") from None
 
     # What was asked for and what went wrong.
 
