@@ -11,11 +11,16 @@ from random import Random
 from tests.fakes.simdisk import KEPT, LOST, ZERO, Change, Fate, Image, NameChange, Write
 from tests.fakes.simvfs import SimVFS
 
-FULL_COUNT_MAX = 4096  # up to so many combinations all are tried
+FULL_COUNT_MAX = 4096
 
 
 def crash_images(
-    vfs: SimVFS, *, random: Random, random_count: int = 50, is_ordered: bool = False
+    vfs: SimVFS,
+    *,
+    random: Random,
+    random_count: int = 50,
+    is_ordered: bool = False,
+    full_count_max: int = FULL_COUNT_MAX,
 ) -> Iterator[Image]:
     """Yield what crashes now may leave, each different disk once.
 
@@ -24,18 +29,27 @@ def crash_images(
         random: gives the random choices; print its seed.
         random_count: how many of them.
         is_ordered: names are kept in the order of their changes, as ext4 does it, not in any.
+        full_count_max: up to so many combinations all are tried.
     """
     seen: set[bytes] = set()
-    for fates in choices(vfs.pending, random=random, random_count=random_count):
+    for fates in choices(
+        vfs.pending, random=random, random_count=random_count, full_count_max=full_count_max
+    ):
         image = vfs.image(in_order(vfs.pending, fates) if is_ordered else fates)
         if image.digest not in seen:
             seen.add(image.digest)
             yield image
 
 
-def choices(pending: list[Change], *, random: Random, random_count: int) -> Iterator[list[Fate]]:
+def choices(
+    pending: list[Change],
+    *,
+    random: Random,
+    random_count: int,
+    full_count_max: int = FULL_COUNT_MAX,
+) -> Iterator[list[Fate]]:
     """Yield fates for the pending changes: all combinations, or the plan of the module."""
-    if combination_count(pending) <= FULL_COUNT_MAX:
+    if combination_count(pending) <= full_count_max:
         yield from every_choice(pending)
     else:
         yield from planned_choices(pending, random=random, random_count=random_count)

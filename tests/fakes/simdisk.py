@@ -50,6 +50,11 @@ class Inode:
     lock_owner: object = None
     _frozen: tuple[bytes, bytes] | None = None
 
+    def copy(self) -> "Inode":
+        """Return an inode like this one that nobody has locked."""
+        durable, visible = bytearray(self.durable), bytearray(self.visible)
+        return Inode(self.number, durable, self.durable_length, visible, self.is_cached)
+
     def freeze(self) -> tuple[bytes, bytes]:
         """Return the durable bytes and their digest, computed once until they change."""
         if self._frozen is None:

@@ -8,7 +8,7 @@ import errno
 import posixpath
 from collections.abc import Callable, Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from tests.fakes.faults import Call, Fault, os_error
 from tests.fakes.simdisk import (
@@ -111,6 +111,28 @@ class SimVFS:
         """Return an independent disk as a crash now leaves it; by default all pending is lost."""
         chosen = [0] * len(self.pending) if fates is None else fates
         return SimVFS.from_image(self.image(chosen), directory=self.directory)
+
+    def fork(self) -> "SimVFS":
+        """Return an independent disk and page cache as they are after the end of all processes."""
+        vfs = SimVFS(self.directory, self.free, self.capacity)
+        memo: dict[Inode, Inode] = {}
+
+        def inode(old: Inode) -> Inode:
+            if old not in memo:
+                memo[old] = old.copy()
+            return memo[old]
+
+        def entries(names: dict[str, Entry]) -> dict[str, Entry]:
+            return {p: inode(e) if isinstance(e, Inode) else e for p, e in names.items()}
+
+        vfs._names, vfs._durable_names = entries(self._names), entries(self._durable_names)
+        for change in self.pending:
+            if isinstance(change, NameChange):
+                vfs.pending.append(NameChange(entries(change.entries)))
+            else:
+                vfs.pending.append(evolve(change, inode=inode(change.inode)))
+        vfs._inode_count = self._inode_count
+        return vfs
 
     def visible_files(self) -> dict[str, bytes]:
         """Return path and content of each file as readers see them now."""

@@ -11,7 +11,7 @@ import trio
 from attrs import define, field
 
 from segstore import Options, Store
-from tests.fakes.crash_states import crash_images
+from tests.fakes.crash_states import FULL_COUNT_MAX, crash_images
 from tests.fakes.faults import Call
 from tests.fakes.simdisk import Image
 from tests.fakes.simvfs import SimVFS
@@ -44,6 +44,7 @@ class Trace:
     seed: int = 1
     random_count: int = 4
     is_ordered: bool = False
+    full_count_max: int = FULL_COUNT_MAX
     states: list[Content] = field(factory=lambda: [{}])
     acknowledged: int = 0  # index of the newest state the caller was told of
     durable: int = 0  # the same, but surviving a power cut
@@ -64,6 +65,7 @@ class Trace:
             random=self._random,
             random_count=self.random_count,
             is_ordered=self.is_ordered,
+            full_count_max=self.full_count_max,
         ):
             # The same disk may come again with more acknowledged; then it must hold that too.
             mark = image.digest + bytes([self.durable % 256])

@@ -322,6 +322,26 @@ def test_clones_of_a_crash_share_nothing() -> None:
     assert file.pread(3, 0) == b"abc"
 
 
+def test_a_fork_keeps_what_waits_and_shares_nothing() -> None:
+    vfs = SimVFS()
+    file = make_file(vfs, content=b"old")
+    file.pwritev([b"new"], 0)
+    vfs.rename("/store/a", "/store/b")
+    assert file.lock_nowait()
+
+    fork = vfs.fork()
+    file.pwritev([b"end"], 0)
+
+    assert fork.visible_files() == {"/store/b": b"new"}
+    assert fork.crash().visible_files() == {"/store/a": b"old"}
+    again = fork.open("/store/b")
+    assert again.lock_nowait()
+    again.fsync()
+    fork.sync_dir("/store")
+    assert fork.crash().visible_files() == {"/store/b": b"new"}
+    assert vfs.crash([1] * 3).visible_files() == {"/store/b": b"end"}
+
+
 def test_the_trace_tells_each_call() -> None:
     vfs = SimVFS()
     file = make_file(vfs)
