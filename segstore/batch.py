@@ -191,26 +191,10 @@ def parse_frame(
     if found != crc:
         return f"frame CRC mismatch: expected {crc:08x}, found {found:08x}"
     return FrameHeader(
-        frame_bytes,
-        record_count,
-        local_count,
-        local_bytes,
-        canonical_bytes,
-        body_bytes,
-        moved_bytes,
-        offset,
-        frame_segment,
-        synced_off,
-        local_first,
-        previous_crc,
-        canonical_crc,
-        flags,
-        locals_at,
-        canonical_at,
-        bodies_at,
-        moved_at,
-        crc,
-    )
+        frame_bytes, record_count, local_count, local_bytes, canonical_bytes, body_bytes,
+        moved_bytes, offset, frame_segment, synced_off, local_first, previous_crc, canonical_crc,
+        flags, locals_at, canonical_at, bodies_at, moved_at, crc,
+    )  # fmt: skip
 
 
 def parse_batch(

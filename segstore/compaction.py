@@ -187,7 +187,6 @@ class Compactor:
             return False
         usage.victim = self._writer.victim = victim
         self._writer.pending_locals.append(Compact(victim))
-        log.info("compacting", path=segments[victim].path, live=usage.live(victim))
         return True
 
     def _begin(self) -> None:
