@@ -9,7 +9,7 @@ recent is looked for in the key column meanwhile.
 
 While there have never been too many entries there is no file.
 
-`open` blocks and comes first. All else belongs to one thread; work on the file goes through
+`open` and `close` block. All else belongs to one thread; work on the file goes through
 `run_in_worker`.
 """
 
@@ -20,38 +20,42 @@ from typing import Final
 
 import trio
 
-from segstore.index_build import bucket_count_for, fill_index
-from segstore.index_file import ENTRIES_TARGET, Columns, IndexDamaged, IndexFile, slots_crc
-from segstore.index_merge import Pause, RunInWorker, merge_oldest, split_buckets
-from segstore.index_page import PAGE_BYTES
-from segstore.index_search import ABSENT, search, search_range
+from segstore.events import log
+from segstore.index_build import IndexBuild, bucket_count_for
+from segstore.index_file import Columns, IndexDamaged, IndexFile, set_recent, slots_crc
+from segstore.index_merge import Merge
+from segstore.index_page import PAGE_BYTES, SEED_BYTES
+from segstore.index_search import Located, Pause, search, search_range
+from segstore.layout import INDEX_NAME
+from segstore.slots import ABSENT, UNKNOWN
 from segstore.vfs import VFS, File
+from segstore.workers import Lane, RunInWorker
 
-UNKNOWN: Final = -2
-
-FILE_NAME: Final = "index.hix"
-RECENT_MAX: Final = 262_144
-# Answers read from disk are kept until at least so many others were.
-LOCATED_MAX: Final = 8192
 _MERGE_MAX: Final = 32_768
+_MAINTAIN_STEPS: Final = 64
+_STEP_RECORDS: Final = 64  # a step moves more entries than that
 _BACKOFF_MAX: Final = 64
 
 
 class HashIndex:
-    """The directory of a slot table.
+    """The directory of a slot table. `columns.recent` belongs to it, but for this:
 
-    `recent` may be read and written directly, but for two rules: a new key goes in by `put`, and a
-    key that is not in it may still lead somewhere.
+    - a key that is in there leads where it says, and who needs speed may look there first;
+    - new keys go in by `put`, or directly before `open`.
 
     Args:
         columns: The slot table; its length is how many slots are taken.
         vfs: The disk.
         directory: Of the store.
-        new_seed: Gives 32 bytes nobody can guess.
-        run_in_worker: See `RunInWorker`.
-        pause: Lets others run.
-        warn: Called with one line when the file has to be built anew.
+        store_uuid: Of the store.
+        entropy: Random bytes that nobody can guess.
+        run_in_worker: Where blocking calls run.
         recent_max: How many entries may stay recent.
+        pause: Lets others run.
+
+    Attributes:
+        discard_count: Files given up because they were damaged or not cleanly closed.
+        failure_count: Times the disk refused to take something.
     """
 
     def __init__(
@@ -60,29 +64,31 @@ class HashIndex:
         *,
         vfs: VFS,
         directory: str,
-        new_seed: Callable[[], bytes],
+        store_uuid: bytes,
+        entropy: Callable[[int], bytes],
         run_in_worker: RunInWorker,
+        recent_max: int,
         pause: Pause = trio.lowlevel.checkpoint,
-        warn: Callable[[str], None],
-        recent_max: int = RECENT_MAX,
     ) -> None:
-        self.recent: list[dict[bytes, int]] = [{} for _ in range(256)]
         self.recent_max = recent_max
+        self.discard_count = 0
+        self.failure_count = 0
         self._columns = columns
         self._vfs = vfs
         self._directory = directory
-        self._path = f"{directory}/{FILE_NAME}"
-        self._new_seed = new_seed
+        self._path = f"{directory}/{INDEX_NAME}"
+        self._store_uuid = store_uuid
+        self._entropy = entropy
         self._run_in_worker = run_in_worker
         self._pause = pause
-        self._warn = warn
         self._file: IndexFile | None = None
-        self._built: trio.Event | None = None  # set while there is no file but should be
-        self._discarded: IndexFile | None = None  # to be closed once nobody works on it
-        self._located: dict[tuple[int, bytes], int] = {}
-        self._located_before: dict[tuple[int, bytes], int] = {}
-        self._searched_count = 0
-        self._is_busy = False
+        self._built: trio.Event | None = None  # while there is no file but should be
+        self._work: IndexBuild | Merge | None = None  # under way
+        self._turn = trio.Lock()
+        self._unused: list[File] = []  # to be closed once nobody works on them
+        self._located = Located()
+        self._search_count = 0  # under way
+        self._has_old_file = False
         self._skip = 0
         self._backoff = 1
 
@@ -90,7 +96,7 @@ class HashIndex:
 
     def find(self, table: int, key: bytes) -> int:
         """Return the slot of a key, ABSENT, or UNKNOWN if that takes a disk: `locate` it then."""
-        slot = self.recent[table].get(key)
+        slot = self._columns.recent[table].get(key)
         return slot if slot is not None else self.find_old(table, key)
 
     def find_old(self, table: int, key: bytes) -> int:
@@ -107,9 +113,9 @@ class HashIndex:
             return self._find_located(table, key)
         return self._choose(slots, table, key)
 
-    def find_blocking(self, table: int, key: bytes) -> int:
-        """`find` that waits for the disk, or searches all keys, on this very thread if it must."""
-        slot = self.find(table, key)
+    def find_old_blocking(self, table: int, key: bytes) -> int:
+        """`find_old` that waits for the disk, or searches all keys, on this thread if it must."""
+        slot = self.find_old(table, key)
         while slot == UNKNOWN:
             index = self._file
             if index is None:
@@ -129,7 +135,7 @@ class HashIndex:
         while wanted := [each for each in asked if self.find(*each) == UNKNOWN]:
             if self._file is not None:
                 await self._read_wanted(self._file, wanted)
-            elif self._built is not None and self._is_busy and self._searched_count:
+            elif self._built is not None and self._work is not None and self._search_count:
                 await self._built.wait()  # one search at a time; the file is soon there
             else:
                 await self._search_wanted(wanted)
@@ -138,114 +144,110 @@ class HashIndex:
 
     def put(self, table: int, key: bytes, slot: int) -> None:
         """Let a key lead to a slot from now on."""
-        self.recent[table][key] = slot
-        if self._located or self._located_before:
-            self._located.pop((table, key), None)
-            self._located_before.pop((table, key), None)
-
-    def remove(self, table: int, key: bytes, slot: int) -> None:
-        """Forget a key if it still leads to the slot, which is free when this is next asked."""
-        keys = self.recent[table]
-        if keys.get(key) == slot:
-            del keys[key]
+        self._columns.recent[table][key] = slot
+        if self._located:
+            self._located.forget(table, key)
 
     async def maintain(self) -> None:
-        """Do what there is to do: build the file, merge a share of the recent entries, or nothing.
-
-        May be cancelled at any time. One call at a time works, others return at once.
-        """
-        if self._is_busy:
-            return
+        """Do a share of what there is to do, a tenth of a second at most. May be cancelled."""
         if self._skip:
             self._skip -= 1
             return
-        self._is_busy = True
-        try:
-            if self._built is not None:
-                await self._build(self._built)
-            elif self.recent_count() > self.recent_max:
-                await self._merge()
-            self._backoff = 1
-        except IndexDamaged as problem:
-            self._discard(problem)
-        except OSError as problem:
-            # Most likely the disk is full. RAM holds all that is not written; try again later.
-            self._warn(f"{self._path}: {problem}; entries stay in RAM meanwhile")
-            self._skip = self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
-            if self._built is not None:
-                self._built.set()
-                self._built = trio.Event()
-        finally:
-            self._is_busy = False
+        for _ in range(_MAINTAIN_STEPS):
+            if not self.has_work():
+                return
+            await self._step()
+
+    async def keep_up(self, record_count: int) -> None:
+        """Before so many records are committed: wait for a few steps if merging fell behind.
+
+        So entries that come faster than they can be merged do not pile up in RAM.
+        """
+        for _ in range(record_count // _STEP_RECORDS + 1):
+            if self._skip or self.recent_count() <= self.recent_max + self.recent_max // 4:
+                return
+            await self._step()
 
     def recent_count(self) -> int:
         """How many entries are recent."""
-        return sum(map(len, self.recent))
+        return sum(map(len, self._columns.recent))
+
+    def bucket_count(self) -> int:
+        """How many buckets the file has; 0 while there is none."""
+        return self._file.bucket_count if self._file is not None else 0
+
+    def is_building(self) -> bool:
+        """Whether old entries have to be searched for."""
+        return self._built is not None
 
     def has_work(self) -> bool:
-        """Whether `maintain` has something to do."""
-        return self._built is not None or self.recent_count() > self.recent_max
+        """Whether another call of `maintain` would do something now."""
+        if self._skip:
+            return False
+        is_begun = self._work is not None or self._built is not None or self._has_old_file
+        return is_begun or self.recent_count() > self.recent_max
 
     # Opening and closing.
 
-    def open(self, store_uuid: bytes) -> None:
-        """Take over the file of a clean close, or see that it is built anew. Blocks.
+    def open(self, hot: Iterable[int]) -> None:
+        """Take over the file of a clean close, or see that it is built anew. Blocks, only reads.
 
-        The slot table is complete. What recovery already put among the recent entries stays there
-        if the file is of no use: these are asked for first.
+        The slot table is complete, and so are its recent entries if there are no more than may be.
+
+        Args:
+            hot: Slots that stay recent if there is no file yet: they are asked for first.
         """
-        if not self._vfs.exists(self._path):
-            self._start_without_file()
-            return
-        problem = "not needed"
-        if len(self._columns) > self.recent_max:
-            problem = self._open_clean(store_uuid)
-        if problem:
-            self._vfs.unlink(self._path)
-            self._start_without_file()
-            if len(self._columns) > self.recent_max:
-                self._warn(f"{self._path}: {problem}; it is built anew")
+        is_small = len(self._columns) <= self.recent_max
+        if self._vfs.exists(self._path):
+            self._has_old_file = True
+            if not is_small:
+                problem = self._open_clean()
+                if not problem:
+                    return
+                log.info("index not used; it is built anew", path=self._path, problem=problem)
+                self.discard_count += 1
+        if not is_small:
+            set_recent(self._columns, hot)
+            self._built = trio.Event()
 
-    def close(self, store_uuid: bytes) -> None:
+    def close(self) -> None:
         """Leave a file that the next `open` can use. Blocks; no `maintain` is under way."""
-        index = self._file
+        index, self._file = self._file, None
         try:
-            self._close_discarded()
+            self._stop()
+            self._close_unused()
             if index is None:
                 return
-            recent = array("I", chain.from_iterable(keys.values() for keys in self.recent))
-            index.close_clean(store_uuid, slots_crc(self._columns), recent)
+            recent = array("I", chain.from_iterable(map(dict.values, self._columns.recent)))
+            index.close_clean(self._store_uuid, slots_crc(self._columns), recent)
             self._vfs.sync_dir(self._directory)
         except OSError as problem:
-            self._warn(f"{self._path}: {problem}; the next open builds it anew")
+            log.warning("index not closed cleanly", path=self._path, error=problem)
+            if index is not None:
+                index.file.close()
 
-    def _start_without_file(self) -> None:
-        columns = self._columns
-        if len(columns) > self.recent_max:
-            self._built = trio.Event()
-            return
-        for slot, table in enumerate(columns.tables):
-            if table:
-                self.recent[table][bytes(columns.keys[slot << 4 : (slot << 4) + 16])] = slot
+    def abandon(self) -> None:
+        """Close files and leave what is on disk; the next `open` builds it anew."""
+        self._stop()
+        if self._file is not None:
+            self._unused.append(self._file.file)
+            self._file = None
+        self._close_unused()
 
-    def _open_clean(self, store_uuid: bytes) -> str:
+    def _open_clean(self) -> str:
         """Take over the file; return what is wrong with it."""
         columns = self._columns
-        file = self._vfs.open(self._path)
         try:
-            opened = IndexFile.open_clean(file, columns, store_uuid, slots_crc(columns))
+            file = self._vfs.open(self._path)
+            opened = IndexFile.open_clean(file, columns, self._store_uuid, slots_crc(columns))
         except OSError as problem:
-            file.close()
             return str(problem)
-        if opened is None:
+        if isinstance(opened, str):
             file.close()
-            return "not left by the last clean close of this store"
-        self._file, recent = opened
-        for keys in self.recent:
-            keys.clear()
-        for slot in recent:
-            key = bytes(columns.keys[slot << 4 : (slot << 4) + 16])
-            self.recent[columns.tables[slot]][key] = slot
+            return opened
+        self._file, slots = opened
+        self._has_old_file = False
+        set_recent(columns, slots)
         return ""
 
     # Lookups that take a disk or a search.
@@ -255,7 +257,7 @@ class HashIndex:
         buckets = [index.bucket(hashed) for hashed in hashes]
         crcs = [index.crcs[bucket] for bucket in buckets]
         try:
-            pages = await self._run_in_worker(index.read, buckets)
+            pages = await self._run_in_worker(lambda: index.read(buckets), Lane.READ)
             for (table, key), hashed, bucket, crc, page in zip(
                 wanted, hashes, buckets, crcs, pages, strict=True
             ):
@@ -269,11 +271,11 @@ class HashIndex:
 
     async def _search_wanted(self, wanted: Sequence[tuple[int, bytes]]) -> None:
         built = self._built
-        self._searched_count += 1
+        self._search_count += 1
         try:
             found = await search(self._columns, wanted, self._pause)
         finally:
-            self._searched_count -= 1
+            self._search_count -= 1
         if self._built is built:  # else what was put meanwhile may be in the file already
             for table, key in wanted:
                 self._remember(table, key, found.get((table, key), ABSENT))
@@ -291,74 +293,84 @@ class HashIndex:
         return held == key and columns.tables[slot] == table
 
     def _find_located(self, table: int, key: bytes) -> int:
-        slot = self._located.get((table, key))
-        if slot is None:
-            slot = self._located_before.get((table, key), UNKNOWN)
+        slot = self._located.get(table, key)
         return slot if slot < 0 or self._holds(slot, table, key) else UNKNOWN
 
     def _remember(self, table: int, key: bytes, slot: int) -> None:
-        if slot == ABSENT and key in self.recent[table]:
-            return  # put while it was looked for
-        if len(self._located) >= LOCATED_MAX:
-            self._located_before, self._located = self._located, {}
-        self._located[table, key] = slot
+        if slot != ABSENT or key not in self._columns.recent[table]:  # not put meanwhile
+            self._located.remember(table, key, slot)
 
     # Work on the file.
 
-    async def _merge(self) -> None:
-        index = self._file
-        if index is None:
-            index = await self._create(bucket_count_for(self.recent_max // 8))
-            for bucket in range(index.bucket_count):
-                index.fill(bucket, [])
-            self._file = index
-        if index.pending:  # as created, or left by a failure or a cancelled merge
-            images = index.take_writes()
-            await self._run_in_worker(index.write, images)
-            index.written(images)
-        table = max(range(256), key=lambda each: len(self.recent[each]))
-        excess = self.recent_count() - self.recent_max + self.recent_max // 8
-        left = await merge_oldest(
-            index,
-            self.recent[table],
-            table,
-            min(excess, _MERGE_MAX),
-            run_in_worker=self._run_in_worker,
-            pause=self._pause,
-        )
-        merged_count = max(0, len(self._columns) - self.recent_count())
-        wanted = merged_count // ENTRIES_TARGET + 1
-        if left:  # full buckets: split early, though not for ever if keys all go to one
-            early = index.bucket_count + left // 16 + 1
-            wanted = max(wanted, min(early, merged_count // 64 + 1))
-        await split_buckets(index, wanted, run_in_worker=self._run_in_worker, pause=self._pause)
+    async def _step(self) -> None:
+        async with self._turn:
+            try:
+                if self._work is None:
+                    self._work = await self._begin()
+                if self._work is None or await self._work.step():
+                    self._end()
+                self._backoff = 1
+            except IndexDamaged as problem:
+                self._discard(problem)
+            except OSError as problem:
+                # Most likely the disk is full. RAM holds what is not written; try again later.
+                log.warning("index not written; RAM has it", path=self._path, error=problem)
+                self.failure_count += 1
+                self._skip = self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
+                self._stop()
+        await self._pause()
 
-    async def _build(self, built: trio.Event) -> None:
-        index = await self._create(bucket_count_for(len(self._columns)))
-        self._discarded = index  # until it is whole
-        left = await fill_index(
-            index,
-            self._columns,
-            self.recent,
-            run_in_worker=self._run_in_worker,
-            pause=self._pause,
-        )
+    async def _begin(self) -> IndexBuild | Merge | None:
+        """Find what is to be done next."""
         columns = self._columns
-        for slot in left:
+        if self._built is not None:
+            index = await self._create(bucket_count_for(len(columns)))
+            return IndexBuild(index, columns, self._run_in_worker)
+        count = self.recent_count()
+        if count > self.recent_max:
+            if self._file is None:
+                index = await self._create(bucket_count_for(self.recent_max // 8))
+                for bucket in range(index.bucket_count):
+                    index.fill(bucket, [])
+                self._file = index
+            table = max(range(256), key=lambda each: len(columns.recent[each]))
+            excess = count - self.recent_max + self.recent_max // 8
+            count_max = min(excess, _MERGE_MAX)
+            return Merge(self._file, columns, table, count_max, self._run_in_worker)
+        if self._has_old_file:  # which a store as small as this does not need
+            await self._run_in_worker(self._remove_old_file, Lane.MAINTENANCE)
+        return None
+
+    def _end(self) -> None:
+        """Take over what the work has made."""
+        work, self._work = self._work, None
+        if not isinstance(work, IndexBuild):
+            return
+        columns = self._columns
+        for slot in work.left:
             key = bytes(columns.keys[slot << 4 : (slot << 4) + 16])
             if columns.tables[slot]:
-                self.recent[columns.tables[slot]].setdefault(key, slot)
-        self._discarded, self._file, self._built = None, index, None
-        built.set()
+                columns.recent[columns.tables[slot]].setdefault(key, slot)
+        assert self._built is not None
+        self._built.set()
+        self._file, self._built = work.index, None
+
+    def _stop(self) -> None:
+        """Give up the work under way; who waits for a file has to search."""
+        work, self._work = self._work, None
+        if isinstance(work, IndexBuild):
+            self._unused.append(work.index.file)
+        if self._built is not None:
+            self._built.set()
+            self._built = trio.Event()
 
     async def _create(self, bucket_count: int) -> IndexFile:
-        file = await self._run_in_worker(self._create_file, bucket_count)
-        return IndexFile(file, self._columns, self._new_seed(), bucket_count)
+        file = await self._run_in_worker(lambda: self._create_file(bucket_count), Lane.MAINTENANCE)
+        return IndexFile(file, self._columns, self._entropy(SEED_BYTES), bucket_count)
 
     def _create_file(self, bucket_count: int) -> File:
-        self._close_discarded()
-        if self._vfs.exists(self._path):
-            self._vfs.unlink(self._path)
+        self._close_unused()
+        self._remove_old_file()
         file = self._vfs.open(self._path, is_new=True)
         try:
             file.fallocate(0, (bucket_count + 1) * PAGE_BYTES)  # a full disk says so now
@@ -367,16 +379,22 @@ class HashIndex:
             raise
         return file
 
+    def _remove_old_file(self) -> None:
+        if self._vfs.exists(self._path):
+            self._vfs.unlink(self._path)
+        self._has_old_file = False
+
     def _discard(self, problem: Exception) -> None:
         """Stop using the file; `maintain` builds another."""
         if self._file is None:
             return
-        self._warn(f"{self._path}: {problem}; it is built anew")
+        log.warning("index damaged; it is built anew", path=self._path, problem=problem)
+        self.discard_count += 1
         self._file.is_discarded = True
-        self._discarded, self._file = self._file, None
+        self._unused.append(self._file.file)
+        self._file = self._work = None
         self._built = trio.Event()
 
-    def _close_discarded(self) -> None:
-        if self._discarded is not None:
-            self._discarded.file.close()
-            self._discarded = None
+    def _close_unused(self) -> None:
+        while self._unused:
+            self._unused.pop().close()

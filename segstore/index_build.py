@@ -9,85 +9,81 @@ from array import array
 from typing import Final
 
 from segstore.index_file import ENTRIES_TARGET, Columns, IndexFile
-from segstore.index_merge import Pause, RunInWorker
+from segstore.workers import Lane, RunInWorker
 
 _PART_SHIFT: Final = 4  # 16 buckets a part
 _SLICE_SLOTS: Final = 1024  # about a millisecond
 
 
-async def fill_index(
-    index: IndexFile,
-    columns: Columns,
-    recent: list[dict[bytes, int]],
-    *,
-    run_in_worker: RunInWorker,
-    pause: Pause,
-) -> list[int]:
-    """Write all entries that are not recent into a new index file.
+class IndexBuild:
+    """Fills a new index file with all entries that are not recent, slice by slice.
+
+    Until it is done nothing may leave the recent entries but what is removed.
 
     Args:
-        index: New, its buckets not filled.
+        index: New, none of its buckets filled.
         columns: The slot table.
-        recent: By table, what needs no entry. Nothing may leave it before this has returned,
-            but for removed entries.
-        run_in_worker: Calls a function on another thread.
-        pause: Lets others run; called about once a millisecond.
+        run_in_worker: Where blocking calls run.
 
-    Returns:
-        Slots that found no room.
-
-    Raises:
-        OSError: Delete the file.
+    Attributes:
+        left: Slots that found no room.
     """
-    part_count = (index.bucket_count - 1 >> _PART_SHIFT) + 1
-    parts = [array("Q") for _ in range(part_count)]
-    for start in range(0, len(columns.tables), _SLICE_SLOTS):
-        _hash_slots(index, columns, recent, parts, start)
-        await pause()
-    left: list[int] = []
-    for number in range(part_count):
-        left += _fill_part(index, number << _PART_SHIFT, parts[number])
-        parts[number] = array("Q")
+
+    def __init__(self, index: IndexFile, columns: Columns, run_in_worker: RunInWorker) -> None:
+        self.index = index
+        self.left: list[int] = []
+        self._columns = columns
+        self._run_in_worker = run_in_worker
+        part_count = (index.bucket_count - 1 >> _PART_SHIFT) + 1
+        self._parts = [array("Q") for _ in range(part_count)]
+        self._next_slot = 0
+        self._next_part = 0
+
+    async def step(self) -> bool:
+        """Do the next slice, about a millisecond of it here; return whether all is done.
+
+        Raises:
+            OSError: Delete the file.
+        """
+        if self._next_slot < len(self._columns.tables):
+            self._hash_slots(self._next_slot)
+            self._next_slot += _SLICE_SLOTS
+            return False
+        index = self.index
+        if not index.pending:  # else a write was cancelled
+            self._fill_part(self._next_part)
         images = index.take_writes()
-        await run_in_worker(index.write, images)
+        await self._run_in_worker(lambda: index.write(images), Lane.MAINTENANCE)
         index.written(images)
-        await pause()
-    return left
+        self._next_part += 1
+        return self._next_part == len(self._parts)
+
+    def _hash_slots(self, start: int) -> None:
+        keys, tables, recent = self._columns.keys, self._columns.tables, self._columns.recent
+        key_hash, bucket, parts = self.index.hash, self.index.bucket, self._parts
+        for slot in range(start, min(start + _SLICE_SLOTS, len(tables))):
+            table = tables[slot]
+            if not table:
+                continue
+            key = bytes(keys[slot << 4 : (slot << 4) + 16])
+            if recent[table].get(key) == slot:
+                continue
+            hashed = key_hash(table, key)
+            parts[bucket(hashed) >> _PART_SHIFT].append(hashed << 32 | slot)
+
+    def _fill_part(self, part: int) -> None:
+        index, first = self.index, part << _PART_SHIFT
+        count = min(1 << _PART_SHIFT, index.bucket_count - first)
+        entries: list[list[int]] = [[] for _ in range(count)]
+        bucket = index.bucket
+        for entry in self._parts[part]:
+            entries[bucket(entry >> 32) - first].append(entry)
+        self._parts[part] = array("Q")
+        for offset, each in enumerate(entries):
+            fitting = index.fill(first + offset, each)
+            self.left += [entry & 0xFFFFFFFF for entry in each[fitting:]]
 
 
 def bucket_count_for(entry_count: int) -> int:
     """Return how many buckets so many entries want."""
-    return max(64, entry_count // ENTRIES_TARGET + 1)
-
-
-def _hash_slots(
-    index: IndexFile,
-    columns: Columns,
-    recent: list[dict[bytes, int]],
-    parts: "list[array[int]]",
-    start: int,
-) -> None:
-    keys, tables = columns.keys, columns.tables
-    key_hash, bucket = index.hash, index.bucket
-    for slot in range(start, min(start + _SLICE_SLOTS, len(tables))):
-        table = tables[slot]
-        if not table:
-            continue
-        key = bytes(keys[slot << 4 : (slot << 4) + 16])
-        if recent[table].get(key) == slot:
-            continue
-        hashed = key_hash(table, key)
-        parts[bucket(hashed) >> _PART_SHIFT].append(hashed << 32 | slot)
-
-
-def _fill_part(index: IndexFile, first: int, part: "array[int]") -> list[int]:
-    count = min(1 << _PART_SHIFT, index.bucket_count - first)
-    entries: list[list[int]] = [[] for _ in range(count)]
-    bucket = index.bucket
-    for entry in part:
-        entries[bucket(entry >> 32) - first].append(entry)
-    left: list[int] = []
-    for offset, each in enumerate(entries):
-        fitting = index.fill(first + offset, each)
-        left += [entry & 0xFFFFFFFF for entry in each[fitting:]]
-    return left
+    return entry_count // ENTRIES_TARGET + 1

@@ -47,9 +47,14 @@ class Columns(Protocol):
 
     keys: bytearray  # 16 bytes a slot
     tables: "array[int]"  # 0: the slot is free
+    recent: list[dict[bytes, int]]  # by table: keys and slots that need no entry in the file
 
     def __len__(self) -> int:
         """How many slots are taken."""
+        ...
+
+    def clear_free(self) -> None:
+        """Make the keys of free slots zero."""
         ...
 
 
@@ -75,6 +80,7 @@ class IndexFile:
         "file",
         "filters",
         "hash",
+        "is_clean",
         "is_discarded",
         "pending",
         "seed",
@@ -91,6 +97,7 @@ class IndexFile:
         self.filters = bytearray(FILTER_BYTES * bucket_count)
         self.pending: dict[int, bytes] = {}
         self.is_discarded = False
+        self.is_clean = False  # on disk: a header vouches for the pages
 
     # Looking up.
 
@@ -112,8 +119,11 @@ class IndexFile:
         marks = self.filters[bucket * FILTER_BYTES + (key_hash >> 23)]
         if not marks >> (key_hash >> 20 & 7) & 1:
             return ()
-        page = self.page_nowait(bucket)
-        return None if page is None else self.candidates(page, bucket, key_hash)
+        page = self.pending.get(bucket) or self.file.pread_nowait(PAGE_BYTES, (bucket + 1) << 12)
+        if page is None:
+            return None
+        end = page_end(page, self.crcs[bucket])
+        return find_slots(page, end, key_hash) if end else self.candidates(page, bucket, key_hash)
 
     def candidates(self, page: bytes, bucket: int, key_hash: int) -> Sequence[int]:
         """Return the slots that a page just read has under a hash.
@@ -121,7 +131,7 @@ class IndexFile:
         Raises:
             IndexDamaged: Delete the file.
         """
-        end = page_end(page, bucket, self.crcs[bucket])
+        end = page_end(page, self.crcs[bucket])
         if not end:
             raise IndexDamaged(f"page {bucket + 1} of {self.file.path} is damaged or old")
         return find_slots(page, end, key_hash)
@@ -207,6 +217,10 @@ class IndexFile:
         Raises:
             OSError: Some may be written. They stay pending; try again or delete the file.
         """
+        if self.is_clean:
+            _write_all(self.file, [bytes(PAGE_BYTES)], -1)
+            self.file.fdatasync()
+            self.is_clean = False
         run: list[bytes] = []
         start = 0
         for bucket in sorted(images):
@@ -255,24 +269,27 @@ class IndexFile:
     @classmethod
     def open_clean(
         cls, file: File, columns: Columns, store_uuid: bytes, slots_crc: int
-    ) -> "tuple[IndexFile, array[int]] | None":
-        """Return what a clean close left and the recent slots, or None if this is not it. Blocks.
+    ) -> "tuple[IndexFile, array[int]] | str":
+        """Return what a clean close left and the recent slots, or why this is not it. Blocks.
 
-        From here on the file counts as unclean, also on disk.
+        The file stays clean on disk until the first write.
         """
         header = Header.unpack(file.pread(PAGE_BYTES, 0))
-        if header is None or header.store_uuid != store_uuid or header.slots_crc != slots_crc:
-            return None
+        if header is None:
+            return "not closed cleanly"
+        if header.store_uuid != store_uuid:
+            return "of another store"
+        if header.slots_crc != slots_crc:
+            return "of another slot table"
         length = header.trailer_bytes()
         offset = _offset(header.bucket_count)
         if file.size() != offset + length:
-            return None
+            return "of another length than it should be"
         trailer = file.pread(length, offset)
         if len(trailer) != length or crc32(trailer) != header.trailer_crc:
-            return None
-        _write_all(file, [bytes(PAGE_BYTES)], -1)
-        file.fdatasync()
+            return "damaged"
         index = cls(file, columns, header.seed, header.bucket_count)
+        index.is_clean = True
         crcs_end = 4 * header.bucket_count
         filters_end = crcs_end + FILTER_BYTES * header.bucket_count
         index.crcs = unpack_u32(trailer[:crcs_end])
@@ -287,7 +304,7 @@ class IndexFile:
         return table != 0 and self.hash(table, key) == entry >> 32
 
     def _entries(self, page: bytes, bucket: int) -> bytes:
-        end = page_end(page, bucket, self.crcs[bucket])
+        end = page_end(page, self.crcs[bucket])
         if not end:
             raise IndexDamaged(f"page {bucket + 1} of {self.file.path} is damaged or old")
         return page[PAGE_HEAD.size : end]
@@ -304,8 +321,18 @@ class IndexFile:
         set_filter(self.filters, bucket, entries)
 
 
+def set_recent(columns: Columns, slots: Iterable[int]) -> None:
+    """Make the entries of these slots the recent ones."""
+    keys, tables = columns.keys, columns.tables
+    recent: list[dict[bytes, int]] = [{} for _ in range(256)]
+    for slot in slots:
+        recent[tables[slot]][bytes(keys[slot << 4 : (slot << 4) + 16])] = slot
+    columns.recent[:] = recent
+
+
 def slots_crc(columns: Columns) -> int:
-    """Return a CRC over which slot holds which key; free slots hold zeros."""
+    """Return a CRC over which slot holds which key."""
+    columns.clear_free()
     tables = columns.tables.tobytes().rstrip(b"\0")
     with memoryview(columns.keys) as keys:
         return crc32(keys[: 16 * len(tables)], crc32(tables))

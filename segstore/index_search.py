@@ -1,16 +1,51 @@
-"""Looking for keys without an index: a search of the key column, in slices."""
+"""Keys that are not found at once: a search of the key column, in slices, and what was found."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from segstore.index_file import Columns
-from segstore.index_merge import Pause
+from segstore.slots import ABSENT, UNKNOWN
 
-ABSENT: Final = -1
+# Lets others run.
+Pause = Callable[[], Awaitable[None]]
 
 _RANGE_BYTES: Final = 1 << 20  # searched for one key at a time: a quarter of a millisecond
 _SLOTS: Final = 4096  # compared with many keys at a time: a millisecond
 _FEW: Final = 32
+
+
+class Located:
+    """Answers that took a disk or a search, kept until at least `count_max` others were given.
+
+    A slot must be checked when it is used. That a key is absent must be taken back (`forget`) when
+    it is put.
+    """
+
+    __slots__ = ("_before", "_count_max", "_slots")
+
+    def __init__(self, count_max: int = 8192) -> None:
+        self._count_max = count_max
+        self._slots: dict[tuple[int, bytes], int] = {}
+        self._before: dict[tuple[int, bytes], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._slots or self._before)
+
+    def get(self, table: int, key: bytes) -> int:
+        """Return slot, ABSENT, or UNKNOWN if there is no answer."""
+        slot = self._slots.get((table, key))
+        return self._before.get((table, key), UNKNOWN) if slot is None else slot
+
+    def remember(self, table: int, key: bytes, slot: int) -> None:
+        """Keep an answer."""
+        if len(self._slots) >= self._count_max:
+            self._before, self._slots = self._slots, {}
+        self._slots[table, key] = slot
+
+    def forget(self, table: int, key: bytes) -> None:
+        """Drop an answer."""
+        self._slots.pop((table, key), None)
+        self._before.pop((table, key), None)
 
 
 async def search(

@@ -26,6 +26,8 @@ class Options:
         cache_bytes: Bodies written last are kept in RAM up to this.
         buffer_sync_ms: In `buffer` mode, the longest time between syncs in the background.
         idle_sync_ms: After this pause an empty frame notes how far the log is durable.
+        recent_entries_max: How many entries may be found without the index file; about 150 bytes
+            of RAM each.
         salvage_command: The whole command that the message of a refused open names.
     """
 
@@ -35,6 +37,7 @@ class Options:
     cache_bytes: int = 16 << 20
     buffer_sync_ms: int = 1000
     idle_sync_ms: int = 50
+    recent_entries_max: int = 131_072
     salvage_command: str = ""
 
     def __post_init__(self) -> None:
@@ -43,6 +46,8 @@ class Options:
                 f"segment_bytes must be {SEGMENT_BYTES_MIN}…{SEGMENT_BYTES_MAX}:"
                 f" {self.segment_bytes}"
             )
+        if self.recent_entries_max < 1:
+            raise ValueError(f"recent_entries_max must be at least 1: {self.recent_entries_max}")
         if self.persist not in ("sync_all", "sync_data", "buffer"):
             raise ValueError(f"persist must be sync_all, sync_data or buffer: {self.persist!r}")
         if self.prealloc not in ("zero", "fallocate", "none"):
@@ -95,6 +100,8 @@ class StoreStatistics:
         body_hit_count, body_read_count: Bodies served from RAM, and from disk.
         body_damaged_count: Bodies whose CRC did not match, at the open and since.
         recovered_record_count, cut_bytes: What the open replayed, and cut from a torn tail.
+        recent_count, bucket_count: Entries found without the index file, and its buckets.
+        is_building_index: Whether old entries are still searched for without one.
         room: See `Store.room`.
         is_failed: Whether the store has failed for good.
     """
@@ -118,6 +125,9 @@ class StoreStatistics:
     body_damaged_count: int
     recovered_record_count: int
     cut_bytes: int
+    recent_count: int
+    bucket_count: int
+    is_building_index: bool
     room: Room
     is_failed: bool
 

@@ -83,7 +83,7 @@ class Redo:
         if count < _BULK_COUNT or slots.free_slots():
             return False
         kinds, tables, _zeros, lengths, crcs, keys, heads = zip(*records, strict=True)
-        known = slots.directory.tables[tables[0]]
+        known = slots.recent[tables[0]]
         if (
             kinds.count(PUT) != count
             or tables.count(tables[0]) != count
@@ -107,7 +107,7 @@ class Redo:
     def _apply_records(self, records: list[Record], lsn: int, segment: int, offset8: int) -> None:
         """Apply canonical records one by one."""
         slots = self.slots
-        tables = slots.directory.tables
+        tables = slots.recent
         lsns, segments, offsets = slots.lsn, slots.segment, slots.offset8
         lengths, crcs, head_segments = slots.body_length, slots.body_crc, slots.head_segment
         allocate, rows, head_bytes = slots.allocate, self._rows, self._layout.head_bytes
@@ -152,7 +152,7 @@ class Redo:
         slot = slots.find(table, key)
         if kind == DEL:
             if slot >= 0 and move.lsn > slots.lsn[slot]:
-                del slots.directory.tables[table][key]
+                del slots.recent[table][key]
                 slots.release(slot)
             return 0
         if slot < 0 and kind == PUT:

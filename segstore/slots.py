@@ -7,7 +7,8 @@ Rules:
 - A slot whose `lsn` is 0 was allocated but is in no batch yet.
 - `head_segment` is 0 while the newest head lies in the PUT itself, else it is the segment of the
   newest STATE.
-- A free slot is zero in every head field, in `lsn`, `body_length` and `head_segment`.
+- A free slot is zero in every head field, in `tables`, `lsn`, `body_length` and `head_segment`.
+- `recent` leads from table and key to slot; what it does not know, `index` does.
 """
 
 from array import array
@@ -17,23 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segstore.layout import KEY_BYTES, HeadLayout
 
+if TYPE_CHECKING:  # it works on slots
+    from segstore.hash_index import HashIndex
+
 ABSENT: Final = -1
 UNKNOWN: Final = -2
 
 _GROWTH_SLOTS: Final = 4096
-
-
-class Directory:
-    """From table and key to slot. A dict a table, until the hash index file takes its place."""
-
-    __slots__ = ("tables",)
-
-    def __init__(self) -> None:
-        self.tables: list[dict[bytes, int]] = [{} for _ in range(256)]
-
-    def find(self, table: int, key: bytes) -> int:
-        """Return the slot of `key`, or ABSENT."""
-        return self.tables[table].get(key, ABSENT)
 
 
 class Slots:
@@ -54,8 +45,9 @@ class Slots:
         self.body_crc = array("I")
         self.lsn = array("Q")  # of the last change
         self.head_segment = array("I")
-        self.directory = Directory()
-        self._free: list[int] = []
+        self.recent: list[dict[bytes, int]] = [{} for _ in range(256)]
+        self.index: HashIndex | None = None  # none during a replay
+        self._free = array("I")
         self._unused = 0  # slots from here to `count` were never used
         self._count = 0
         for (name, _), column in zip(layout.fields, self.heads, strict=True):
@@ -75,6 +67,7 @@ class Slots:
 
     def allocate(self, table: int, key: bytes) -> int:
         """Return a free slot that now answers to `key`; its fields are all 0."""
+        assert table
         assert len(key) == KEY_BYTES
         if self._free:
             slot = self._free.pop()
@@ -85,23 +78,32 @@ class Slots:
             self._unused = slot + 1
         self.keys[slot << 4 : (slot << 4) + 16] = key
         self.tables[slot] = table
-        self.directory.tables[table][key] = slot
+        if self.index is None:
+            self.recent[table][key] = slot
+        else:
+            self.index.put(table, key, slot)
         return slot
 
     def allocate_run(self, table: int, keys: Sequence[bytes]) -> int:
-        """Return the first of as many neighbouring slots as there are keys, all of them new."""
+        """Return the first of as many neighbouring slots as there are keys, all of them new.
+
+        For a replay.
+        """
         first, count = self._unused, len(keys)
         if first + count > self._count:
             self._grow(max(count, _GROWTH_SLOTS))
         self._unused += count
         self.keys[first << 4 : (first + count) << 4] = b"".join(keys)
         self.tables[first : first + count] = array("B", [table]) * count
-        self.directory.tables[table].update(zip(keys, range(first, first + count), strict=True))
+        self.recent[table].update(zip(keys, range(first, first + count), strict=True))
         return first
 
     def find(self, table: int, key: bytes) -> int:
-        """Return the slot of a live entry, or -1."""
-        return self.directory.tables[table].get(key, ABSENT)
+        """Return the slot of a live entry, or -1. Blocks if it takes a disk: `locate` it before."""
+        slot = self.recent[table].get(key)
+        if slot is not None:
+            return slot
+        return ABSENT if self.index is None else self.index.find_old_blocking(table, key)
 
     def key(self, slot: int) -> bytes:
         """Return the 16-byte key of `slot`."""
@@ -114,15 +116,15 @@ class Slots:
     def free(self, slots: Sequence[int]) -> None:
         """Give slots back; their keys lead nowhere, or where they were given to meanwhile.
 
-        Head fields, `lsn`, `body_length` and `head_segment` are 0 on return.
+        All that the rules name is 0 on return.
         """
-        keys, tables, key_tables = self.keys, self.tables, self.directory.tables
+        keys, tables, key_tables = self.keys, self.tables, self.recent
         for slot in slots:
             key = bytes(keys[slot << 4 : (slot << 4) + 16])
             known = key_tables[tables[slot]]
             if known.get(key) == slot:
                 del known[key]
-        for column in (*self.heads, self.lsn, self.body_length, self.head_segment):
+        for column in (*self.heads, tables, self.lsn, self.body_length, self.head_segment):
             for slot in slots:
                 column[slot] = 0
         self._free.extend(slots)
@@ -134,9 +136,15 @@ class Slots:
 
     def settle_free(self) -> None:
         """Clear what `release` left, head fields aside."""
-        for column in (self.body_length, self.head_segment):
+        for column in (self.tables, self.body_length, self.head_segment):
             for slot in self._free:
                 column[slot] = 0
+
+    def clear_free(self) -> None:
+        """Make the keys of free slots zero, too."""
+        keys = self.keys
+        for slot in self._free:
+            keys[slot << 4 : (slot << 4) + 16] = bytes(KEY_BYTES)
 
     def used_count(self) -> int:
         """Return how many slots were ever used."""
@@ -149,6 +157,10 @@ class Slots:
     def scan(self) -> Iterator[int]:
         """Yield the slots of all entries that are in a batch, in no order to rely on."""
         return (slot for slot, lsn in enumerate(self.lsn) if lsn)
+
+    def changed_since(self, lsn: int) -> Iterator[int]:
+        """Yield the slots whose last change has a higher LSN."""
+        return (slot for slot, changed in enumerate(self.lsn) if changed > max(0, lsn))
 
     def load_heads(self, rows: bytearray) -> None:
         """Set the head columns from packed heads, one for each slot ever used.

@@ -23,12 +23,13 @@ from segstore.directory import OpenDirectory, open_directory
 from segstore.errors import BodyDamaged, StoreError
 from segstore.events import log
 from segstore.flusher import Flusher
+from segstore.hash_index import HashIndex
 from segstore.layout import HeadLayout
 from segstore.local import Note
 from segstore.maintenance import Maintenance
 from segstore.options import Counters, Options, Position, Room, StoreStatistics
 from segstore.recovery import Progress, Recovered, Recovery
-from segstore.slots import UNKNOWN, Slots
+from segstore.slots import Slots
 from segstore.vfs import VFS, RealVFS
 from segstore.workers import Lane, RunInWorker, TrioWorkers
 from segstore.writer import BuiltFrame, LogWriter
@@ -66,12 +67,14 @@ class Store:
         options: Options,
         vfs: VFS,
         recovered: Recovered,
+        index: HashIndex,
         run_in_worker: RunInWorker,
         *,
         clock_ms: Callable[[], int],
         entropy: Callable[[int], bytes],
     ) -> None:
         self.slots: Slots = recovered.slots
+        self._index = self.slots.index = index
         self._directory = directory
         self._layout = layout
         self._clock_ms = clock_ms
@@ -146,7 +149,7 @@ class Store:
         disk: VFS = vfs or RealVFS()
         run = run_in_worker or TrioWorkers()
 
-        def recover() -> tuple[OpenDirectory, Recovered, int]:
+        def recover() -> tuple[OpenDirectory, Recovered, HashIndex, int]:
             directory = open_directory(disk, path, clock_ms=clock_ms, entropy=entropy)
             try:
                 recovery = Recovery(
@@ -156,18 +159,32 @@ class Store:
                     salvage_command=chosen.salvage_command,
                     on_progress=on_progress,
                 )
-                return directory, recovery.run(), disk.free_bytes(path)
+                recovered = recovery.run()
+                index = HashIndex(
+                    recovered.slots,
+                    vfs=disk,
+                    directory=path,
+                    store_uuid=directory.marker.store_uuid,
+                    entropy=entropy,
+                    run_in_worker=run,
+                    recent_max=chosen.recent_entries_max,
+                )
+                index.open(
+                    recovered.slots.changed_since(recovered.state.last_lsn - index.recent_max)
+                )
+                return directory, recovered, index, disk.free_bytes(path)
             except BaseException:
                 directory.lock.close()
                 raise
 
-        directory, recovered, free = await run(recover, Lane.MAINTENANCE)
+        directory, recovered, index, free = await run(recover, Lane.MAINTENANCE)
         store = cls(
             directory,
             layout,
             chosen,
             disk,
             recovered,
+            index,
             run,
             clock_ms=clock_ms,
             entropy=entropy,
@@ -249,19 +266,20 @@ class Store:
             self._check()
             await trio.lowlevel.checkpoint()
         else:
+            await self._index.keep_up(batch.count)
             await self._flusher.flush(batch.frame)
 
     # Reading.
 
     def locate_nowait(self, table: int, key: bytes) -> int:
         """Return the slot of an entry, ABSENT (-1), or UNKNOWN (-2: `locate` it first)."""
-        return self.slots.find(table, key)
+        return self._index.find(table, key)
 
     async def locate(self, keys: Sequence[tuple[int, bytes]]) -> None:
         """Make sure that `find` and `locate_nowait` answer for these tables and keys."""
         self._check()
         await trio.lowlevel.checkpoint()
-        assert all(self.slots.find(table, key) != UNKNOWN for table, key in keys)
+        await self._index.locate(keys)
 
     def scan(self) -> Iterator[int]:
         """Yield the slot of each live entry that is in a batch, in no order to rely on."""
@@ -306,7 +324,12 @@ class Store:
             StoreFailed: final.
         """
         self._check()
-        return await self._maintenance.maintain()
+        pause_ms = await self._maintenance.maintain()
+        if self._writer.active is not None:
+            await self._index.maintain()
+            if self._index.has_work():
+                return 0
+        return pause_ms
 
     def stats(self) -> StoreStatistics:
         """Return counts; never a scan."""
@@ -331,6 +354,9 @@ class Store:
             body_damaged_count=counters.bodies_damaged,
             recovered_record_count=counters.recovered_records,
             cut_bytes=counters.cut_bytes,
+            recent_count=self._index.recent_count(),
+            bucket_count=self._index.bucket_count(),
+            is_building_index=self._index.is_building(),
             room=self.room(),
             is_failed=self._writer.failure is not None,
         )
@@ -348,10 +374,12 @@ class Store:
             return
         try:
             if self._writer.active is not None and self._writer.failure is None:
-                with trio.CancelScope(shield=True):  # bounded by the disk: two syncs
+                with trio.CancelScope(shield=True):  # bounded by the disk: two syncs, the index
                     await self._end_log()
+                    await self._flusher.run_in_worker(self._index.close, Lane.MAINTENANCE)
         finally:
             self._is_closed = True
+            self._index.abandon()
             self._close_files()
 
     def _close_files(self) -> None:

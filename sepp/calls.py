@@ -106,6 +106,9 @@ class PendingCall:
             self.undelivered(outcome)
             return
         self.statistics.observe(self.started, self.reply(outcome, bodies))
+        # Call and request point at each other: parted here, both go at once and the collector never
+        # has to look for them.
+        self.call.on_gone = None
         if self.span is not None:
             self.span.end(outcome)
 

@@ -20,7 +20,7 @@ import trio
 
 from segstore import BodyDamaged, Room, StoreFailed
 from sepp.clock import Clock
-from sepp.core.commands import Command, Enqueue, Reserve, Sweep
+from sepp.core.commands import Ack, Command, Enqueue, Extend, Nack, Now, Reserve, Sweep
 from sepp.core.outcomes import Drained, Leased, Outcome, Parked, Swept
 from sepp.core.statistics import JobRow
 from sepp.counts import CommitStatistics
@@ -32,6 +32,7 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 # How long a call may wait for room in the command queue before it is refused.
 QUEUE_WAIT_S: Final = 5.0
 
+_BODILESS: Final = frozenset((Enqueue, Ack, Nack, Extend))
 _NO_BODIES: Final[list[Body]] = []
 
 
@@ -70,6 +71,10 @@ class Committer:
     ) -> None:
         self._journal = journal
         self._machine = journal.machine
+        # The writes of the open group; emptied in place when a batch is built.
+        self._puts = journal.machine.puts
+        self._states = journal.machine.states
+        self._deletes = journal.machine.deletes
         self._store = journal.store
         self._clock = clock
         self._capacity = capacity
@@ -88,6 +93,9 @@ class Committer:
         self._deadline_moved = trio.Event()
         self._planned: tuple[int | None, int | None] = (None, None)
         self.is_memory_short = False
+        self._room = self._store.room()
+        self._looked_at: Now | None = None  # when the room was asked for: once a millisecond
+        self._unanswered = 0  # groups that are durable, or had nothing to write, and not answered
         self.statistics = CommitStatistics()
 
     # Submitting.
@@ -98,7 +106,10 @@ class Committer:
         Its `answer` or `refuse` is called exactly once, later or before this returns, unless the
         owner called `forget`.
         """
-        if not self._waiting and not self._is_full():
+        if not self._waiting and (
+            len(self._puts) + len(self._states) + len(self._deletes) < RECORDS_MAX
+            and self._open.body_bytes < BYTES_MAX
+        ):
             self._apply(request)
         elif len(self._waiting) < self._capacity:
             self._waiting.append(request)
@@ -121,11 +132,28 @@ class Committer:
         """
         return (await self.run_group([command]))[0]
 
-    async def run_group(self, commands: list[Command]) -> list[Outcome]:
-        """Apply several commands back to back, in one batch; all are durable on return."""
+    async def run_group(
+        self,
+        commands: list[Command],
+        follow_up: Callable[[list[Outcome]], Command | None] | None = None,
+    ) -> list[Outcome]:
+        """Apply several commands back to back, in one batch; all are durable on return.
+
+        Args:
+            commands: In order. Reserves that park are not for here.
+            follow_up: Sees their outcomes and returns one more command for the same batch, or None.
+
+        Raises:
+            Refused: A command was not applied, or the fate of all is unknown.
+        """
         waits = [AwaitedRequest(command) for command in commands]
-        for wait in waits:
-            self._apply(wait)
+        outcomes = [self._apply(wait) for wait in waits]
+        applied = [outcome for outcome in outcomes if outcome is not None]
+        if follow_up is not None and len(applied) == len(commands):
+            extra = follow_up(applied)
+            if extra is not None:
+                waits.append(AwaitedRequest(extra))
+                self._apply(waits[-1])
         for wait in waits:
             await wait.is_settled.wait()
         return [wait.outcome() for wait in waits]
@@ -151,7 +179,7 @@ class Committer:
     def end_waits(self) -> None:
         """Answer every parked reserve empty: the server stops."""
         self._machine.end_waits()
-        self._take_woken(self._open)
+        self._answer_woken(self._open, self._machine.take_woken())
         self._work.set()
 
     def waiting_count(self) -> int:
@@ -160,7 +188,7 @@ class Committer:
 
     async def wait_idle(self) -> None:
         """Return once nothing is queued, open or in flight: all submitted before is answered."""
-        while self._waiting or self._in_flight is not None or self._has_open_work():
+        while self._waiting or self._in_flight or self._unanswered or self._has_open_work():
             self._idle = trio.Event()
             await self._idle.wait()
 
@@ -176,38 +204,46 @@ class Committer:
 
     # Applying.
 
-    def _apply(self, request: Request) -> None:
+    def _apply(self, request: Request) -> Outcome | None:
+        """Apply a command; return its outcome, which is not durable yet, None if it was refused."""
         command = request.command
-        room = self._store.room()
-        if room is not Room.OK and (type(command) is Enqueue or room is Room.NONE):
-            request.refuse(Refusal.DISK_FULL)
-            return
-        if self.is_memory_short and type(command) is Enqueue:
-            request.refuse(Refusal.MEMORY_SHORT)
-            return
-        machine = self._machine
-        outcome = machine.handle(command, self._clock.now())
-        if type(outcome) is Parked:
-            assert type(command) is Reserve
-            self._parked[command] = request
-            self._check_deadline()
-            return
+        now = self._clock.now()
+        if now is not self._looked_at:
+            self._looked_at, self._room = now, self._store.room()
         if type(command) is Enqueue:
+            if self._room is not Room.OK:
+                request.refuse(Refusal.DISK_FULL)
+                return None
+            if self.is_memory_short:
+                request.refuse(Refusal.MEMORY_SHORT)
+                return None
+            outcome = self._machine.handle(command, now)
             self._open.body_bytes += sum([len(job.body) for job in command.jobs])
-        group = self._answer_group()
-        group.answers.append((request, outcome, self._bodies(group, command, outcome)))
-        self._take_woken(group)
-        if group is self._open:
+        elif self._room is Room.NONE:
+            request.refuse(Refusal.DISK_FULL)
+            return None
+        else:
+            outcome = self._machine.handle(command, now)
+            if type(outcome) is Parked:
+                assert type(command) is Reserve
+                self._parked[command] = request
+                self._check_deadline()
+                return outcome
+        group = self._open
+        if self._in_flight is not None and not (self._states or self._puts or self._deletes):
+            # It changed nothing, and can depend on nothing newer than the batch under way.
+            group = self._in_flight
+        elif not group.answers:
             self._work.set()
+        bodies = _NO_BODIES if type(command) in _BODILESS else self._bodies(group, command, outcome)
+        group.answers.append((request, outcome, bodies))
+        woken = self._machine.take_woken()
+        if woken:
+            self._answer_woken(group, woken)
+        return outcome
 
-    def _answer_group(self) -> _Group:
-        """The group whose commit a new outcome has to wait for."""
-        if self._in_flight is None or self._journal.has_writes():
-            return self._open
-        return self._in_flight
-
-    def _take_woken(self, group: _Group) -> None:
-        for reserve, leased in self._machine.take_woken():
+    def _answer_woken(self, group: _Group, woken: list[tuple[Reserve, Leased]]) -> None:
+        for reserve, leased in woken:
             request = self._parked.pop(reserve, None)
             if request is not None:
                 group.answers.append((request, leased, self._bodies(group, reserve, leased)))
@@ -281,6 +317,7 @@ class Committer:
             self._check_deadline()
         else:
             await trio.lowlevel.checkpoint()
+        self._unanswered += 1
         self._durable.append(group)
         self._done.set()
         self._admit_waiting()
@@ -321,6 +358,7 @@ class Committer:
                 for request, outcome, bodies in group.answers:
                     request.answer(outcome, bodies)
                 self._flush()
+                self._unanswered -= 1
             self._idle.set()
 
     def _refuse_all(self) -> None:

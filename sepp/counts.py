@@ -32,6 +32,7 @@ METHODS: Final = {
 """The RPCs that are counted: path on the wire -> name in the metrics."""
 
 _BUCKETS_S: Final = tuple(ms / 1000 for ms in BUCKETS_MS)
+_SHORT_S: Final = _BUCKETS_S[1]  # what most calls stay below
 
 
 class CommitStatistics:
@@ -70,7 +71,7 @@ class MethodStatistics:
         """Count one call that began at `started` on the performance counter."""
         seconds = perf_counter() - started
         self.seconds += seconds
-        self.buckets[bisect_left(_BUCKETS_S, seconds)] += 1
+        self.buckets[1 if seconds <= _SHORT_S else bisect_left(_BUCKETS_S, seconds)] += 1
         if is_ok:
             self.oks += 1
         else:

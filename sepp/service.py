@@ -6,7 +6,6 @@ anything is submitted; what only the state can tell is an outcome.
 
 from collections.abc import Callable
 from enum import Enum
-from os import urandom
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -29,6 +28,7 @@ from sepp.request import SilentRequest
 from sepp.rpc.call import Call
 from sepp.server_info import server_info
 from sepp.tracing import Span, Tracer
+from sepp.wishes import Wishes
 
 log = get_logger("sepp.service")
 
@@ -72,6 +72,8 @@ class QueueService(QueueServiceServicer):
         self._dedup_key: Callable[[str, str], bytes]
         self._tracer = tracer
         self._span: Span | None = None  # of the call now being handled
+        self._wishes = Wishes(policy)
+        self._is_plain = False  # a call needs neither key nor span, and may be served
         self.statistics = {name: MethodStatistics() for name in METHODS.values()}
         self._by_path = {path: self.statistics[name] for path, name in METHODS.items()}
         self.unauthenticated_count = 0
@@ -82,11 +84,24 @@ class QueueService(QueueServiceServicer):
         self._committer = committer
         self._dedup_key = dedup_key
         self.phase = Phase.SERVING
+        self._settle()
 
     def reload(self, policy: QueuePolicy, keys: ApiKeys) -> None:
         """Use other limits and keys from the next call on."""
         self._policy = policy
         self._keys = keys
+        self._wishes = Wishes(policy)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._is_plain = (
+            self.phase is Phase.SERVING and self._tracer is None and not self._keys.is_enforced
+        )
+
+    def stop(self) -> None:
+        """Refuse every new call from now on."""
+        self.phase = Phase.STOPPING
+        self._settle()
 
     # Enqueue.
 
@@ -153,38 +168,18 @@ class QueueService(QueueServiceServicer):
         for index, job in enumerate(request.jobs):
             checked = validate.check_job(job, policy, now_ms)
             if isinstance(checked, validate.Checked):
-                jobs.append(self._new_job(job, checked))
+                jobs.append(self._new_job(checked))
                 rejections.append(None)
             else:
                 self._count_rejection(job, checked, index if is_atomic else None)
                 rejections.append(checked)
         return jobs, rejections
 
-    def _new_job(self, request: pb.EnqueueRequest, checked: validate.Checked) -> NewJob:
-        job_id = new_job_id()
+    def _new_job(self, checked: validate.Checked) -> NewJob:
         trace, span = checked.trace, self._span
         if trace is None and span is not None:
             trace = span.context()
-        body = wire.encode_body(
-            request,
-            job_id=wire.id_text(job_id),
-            priority=checked.priority,
-            max_attempts=checked.max_attempts,
-            payload=checked.payload,
-            has_custom=checked.has_custom,
-            trace=trace,
-            scheduled=checked.scheduled,
-        )
-        key = checked.idempotency_key
-        return NewJob(
-            request.queue,
-            job_id,
-            body,
-            checked.priority,
-            checked.max_attempts,
-            checked.due_ms,
-            None if key is None else self._dedup_key(request.queue, key),
-        )
+        return checked.new_job(wire.new_job_id(), trace, self._dedup_key)
 
     def _count_rejection(
         self, job: pb.EnqueueRequest, rejection: pb.JobRejection, index: int | None
@@ -200,33 +195,20 @@ class QueueService(QueueServiceServicer):
 
     def Reserve(self, call: Call) -> None:
         """Lease jobs, waiting for them if asked to."""
-        request = self._decode(call, pb.ReserveRequest)
-        if request is None:
+        if not self._is_plain and not self._enter(call):
             return
-        policy = self._policy
-        fault = validate.reserve_fault(request, policy)
-        if fault is not None:
-            self._refuse(call, StatusCode.INVALID_ARGUMENT, fault)
-            return
-        queues = tuple(request.queues)
-        if policy.is_strict:
-            unknown = [name for name in queues if not policy.is_declared(name)]
-            if unknown:
-                names = ", ".join(dict.fromkeys(unknown))
-                text = f"unknown queues: {names}"
-                self._refuse(call, StatusCode.FAILED_PRECONDITION, text)
+        wish = self._wishes.get(call.message)
+        if wish is None or self._span is not None:
+            request = self._parse(call, pb.ReserveRequest)
+            if request is None:
                 return
-        limits = policy.global_limits
-        wait, lease = request.wait_timeout, request.lease_duration
-        command = commands.Reserve(
-            queues,
-            lease_ms=max(1, wire.span_ms(lease.seconds, lease.nanos)),
-            wait_ms=min(wire.span_ms(wait.seconds, wait.nanos), limits.max_wait_timeout_ms),
-            max_jobs=min(request.max_jobs or 1, limits.max_reserve_batch),
-            answer_bytes_max=limits.max_response_bytes,
-        )
+            learned = self._wishes.learn(call.message, request)
+            if len(learned) == 2:
+                self._refuse(call, *learned)
+                return
+            wish = learned
         pending = calls.ReserveCall(
-            call, command, self._committer, self.statistics["reserve"], self._span
+            call, commands.Reserve(*wish), self._committer, self.statistics["reserve"], self._span
         )
         pending.damaged = self._set_aside
         pending.lost = self._give_back
@@ -344,6 +326,12 @@ class QueueService(QueueServiceServicer):
 
     def _decode(self, call: Call, kind: type[Any]) -> Any:
         """The request as a message, or None when the call was answered already."""
+        if not self._is_plain and not self._enter(call):
+            return None
+        return self._parse(call, kind)
+
+    def _enter(self, call: Call) -> bool:
+        """Check the key, begin the span; False when the call was answered already."""
         keys = self._keys
         if keys.is_enforced:
             fault = keys.fault(call.header(b"authorization"))
@@ -351,12 +339,15 @@ class QueueService(QueueServiceServicer):
                 self.unauthenticated_count += 1
                 log.warning(fault)
                 call.fail(StatusCode.UNAUTHENTICATED, fault)
-                return None
+                return False
         if self._tracer is not None:
             self._span = self._tracer.begin(call.path, call.header)
         if self.phase is not Phase.SERVING:
             self._refuse(call, StatusCode.UNAVAILABLE, self.phase.value)
-            return None
+            return False
+        return True
+
+    def _parse(self, call: Call, kind: type[Any]) -> Any:
         try:
             message = kind.FromString(call.message)
         except DecodeError:
@@ -381,14 +372,6 @@ class QueueService(QueueServiceServicer):
             statistics.observe_refusal()
         if self._span is not None:
             self._span.fail(code, text)
-
-
-def new_job_id() -> bytes:
-    """A version-4 UUID whose last 16 bits are the shard the job was born on, 0 for now."""
-    raw = bytearray(urandom(14))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    return bytes(raw) + b"\x00\x00"
 
 
 def _log_buried(job_id: str, queue: str) -> None:

@@ -6,6 +6,7 @@ INVALID_ARGUMENT.
 All lengths are UTF-8 bytes; limits are inclusive.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from attrs import define
@@ -16,7 +17,7 @@ from sepp import wire
 from sepp._generated import queue_pb2 as pb
 from sepp.config.names import queue_name_fault
 from sepp.config.policy import QueuePolicy
-from sepp.core.commands import Directive
+from sepp.core.commands import Directive, NewJob
 from sepp.core.limits import QueueLimits
 
 PRIORITY_MAX: Final = 9
@@ -36,15 +37,45 @@ class Checked:
     `due_ms` is 0 for a job that is ready at once. `scheduled` is the Timestamp as it was sent.
     """
 
-    limits: QueueLimits
+    queue: str
+    job_type: str
     payload: pb.Payload | None
     idempotency_key: str | None
     priority: int
     max_attempts: int
     trace: pb.TraceContext | None
-    has_custom: bool
+    custom: Mapping[str, pb.PrimitiveValue] | None
     due_ms: int
     scheduled: bytes | None
+
+    def new_job(
+        self,
+        job_id: bytes,
+        trace: pb.TraceContext | None,
+        dedup_key: Callable[[str, str], bytes],
+    ) -> NewJob:
+        """The job as it goes to the committer, under its id and with the trace to store."""
+        body = wire.encode_body(
+            wire.id_text(job_id),
+            self.queue,
+            self.job_type,
+            self.priority,
+            self.max_attempts,
+            self.payload,
+            self.custom,
+            trace,
+            self.scheduled,
+        )
+        key = self.idempotency_key
+        return NewJob(
+            self.queue,
+            job_id,
+            body,
+            self.priority,
+            self.max_attempts,
+            self.due_ms,
+            None if key is None else dedup_key(self.queue, key),
+        )
 
 
 def byte_length(text: str) -> int:
@@ -57,10 +88,18 @@ def check_job(
 ) -> Checked | pb.JobRejection:
     """Run steps 1-12 on one job. `now_ms` is the wall clock."""
     fields = {field.number: value for field, value in request.ListFields()}
+    queue: str = fields.get(_QUEUE, "")
+    job_type: str = fields.get(_JOB_TYPE, "")
+    known = policy.admitted.get((queue, job_type))
+    payload = fields.get(_PAYLOAD)
+    # The common job: names that passed before, a payload, and nothing else that could be wrong.
+    if known is not None and payload is not None and len(fields) == 3 and _fits(payload, known):
+        attempts = min(known.default_max_attempts, known.max_attempts_ceiling)
+        priority = known.default_priority
+        return Checked(queue, job_type, payload, None, priority, attempts, None, None, 0, None)
     fault = _structure_fault(fields)
     if fault is not None:
         return pb.JobRejection(invalid_request=pb.InvalidRequest(message=fault))
-    queue: str = fields[_QUEUE]
     if policy.is_strict and not policy.is_declared(queue):
         return pb.JobRejection(unknown_queue=pb.UnknownQueue(queue=queue))
     limits = policy.limits(queue)
@@ -71,6 +110,7 @@ def check_job(
     )
     if rejection is not None:
         return rejection
+    policy.admit(queue, job_type)
     due_ms, scheduled = 0, None
     if _SCHEDULED in fields:
         at = fields[_SCHEDULED]
@@ -82,15 +122,26 @@ def check_job(
             due_ms = 0
     attempts = fields.get(_MAX_ATTEMPTS, limits.default_max_attempts)
     return Checked(
-        limits,
-        fields.get(_PAYLOAD),
+        queue,
+        job_type,
+        payload,
         fields.get(_KEY),
         fields.get(_PRIORITY, limits.default_priority),
         min(attempts, limits.max_attempts_ceiling),
         fields.get(_TRACE),
-        _CUSTOM in fields,
+        fields.get(_CUSTOM),
         due_ms,
         scheduled,
+    )
+
+
+def _fits(payload: pb.Payload, limits: QueueLimits) -> bool:
+    """Whether a payload passes steps 1, 7 and 8."""
+    encoding, allowed = payload.encoding, limits.allowed_encodings
+    return (
+        0 < len(payload.data) <= limits.max_payload_bytes
+        and encoding != ""
+        and (allowed is None or encoding in allowed)
     )
 
 

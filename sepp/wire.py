@@ -15,7 +15,9 @@ Body on disk (never reuse the version byte):
     scheduled  field scheduled_at with its tag, or nothing
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
+from os import urandom
 from struct import Struct
 from typing import Final
 
@@ -85,33 +87,33 @@ def _common_fields(queue: str, job_type: str, priority: int, max_attempts: int) 
 
 
 def encode_body(
-    request: pb.EnqueueRequest,
-    *,
     job_id: str,
+    queue: str,
+    job_type: str,
     priority: int,
     max_attempts: int,
     payload: pb.Payload | None,
-    has_custom: bool,
+    custom: Mapping[str, pb.PrimitiveValue] | None,
     trace: pb.TraceContext | None,
     scheduled: bytes | None,
 ) -> bytes:
-    """Make the body of a new job from a checked request.
+    """Make the body of a new job from the parts of a checked request.
 
     Args:
-        request: The request; its queue, job_type and custom map are stored as they are.
         payload: Its payload, or None when absent.
-        has_custom: Whether its custom map has entries.
+        custom: Its custom map, or None when empty.
         trace: The context to store, or None.
         scheduled: The encoded Timestamp as it was sent, echoed for ever; None when unset. The epoch
             itself encodes to no bytes at all, and is echoed too.
     """
-    common = _common_fields(request.queue, request.job_type, priority, max_attempts)
-    fixed = _ID + job_id.encode() + common
+    fixed = _ID + job_id.encode() + _common_fields(queue, job_type, priority, max_attempts)
     if payload is not None:
         data = payload.SerializeToString()
         fixed = b"".join((fixed, _PAYLOAD, varint(len(data)), data))
-    if has_custom:
-        fixed += pb.Job(custom=request.custom).SerializeToString()
+    if custom is not None:
+        fixed += pb.Job(custom=custom).SerializeToString()
+    if trace is None and scheduled is None:
+        return _PREFIX.pack(_VERSION, len(fixed), 0) + fixed
     trace_part = b""
     if trace is not None:
         trace_part = trace_field(trace.SerializeToString())
@@ -182,6 +184,24 @@ def span_ms(seconds: int, nanos: int) -> int:
     """Whole milliseconds of a Duration or Timestamp, the rest cut towards zero (protocol.md)."""
     total = seconds * 1_000_000_000 + nanos
     return total // 1_000_000 if total >= 0 else -(-total // 1_000_000)
+
+
+def new_job_id() -> bytes:
+    """A version-4 UUID whose last 16 bits are the shard the job was born on, 0 for now."""
+    if not _random_ids:
+        # One system call for many ids.
+        noise = urandom(_ID_NOISE_BYTES * _IDS_AT_ONCE)
+        for start in range(0, len(noise), _ID_NOISE_BYTES):
+            raw = bytearray(noise[start : start + _ID_NOISE_BYTES])
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            _random_ids.append(bytes(raw) + b"\x00\x00")
+    return _random_ids.pop()
+
+
+_ID_NOISE_BYTES: Final = 14
+_IDS_AT_ONCE: Final = 256
+_random_ids: Final[list[bytes]] = []
 
 
 def id_text(job_id: bytes) -> str:

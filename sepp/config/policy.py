@@ -15,6 +15,9 @@ _SAME_NAME: Final = tuple(
 )
 
 
+ADMITTED_MAX: Final = 4096
+
+
 def effective_limits(limits: Limits, dedup_window_ms: int, queue: Queue | None) -> QueueLimits:
     """Return the limits of a queue: its own value where one is set, else the global one.
 
@@ -59,9 +62,11 @@ class QueuePolicy:
         global_limits: [limits] as configured.
         defaults: What holds for a queue that is not declared.
         queues: The [[queues]] entries by name.
+        admitted: (queue, job type) pairs that passed every check of names, and the queue's limits:
+            a memory of `admit`, emptied when it is full.
     """
 
-    __slots__ = ("_by_queue", "defaults", "global_limits", "is_strict", "queues")
+    __slots__ = ("_by_queue", "admitted", "defaults", "global_limits", "is_strict", "queues")
 
     def __init__(self, config: Config, boot: Config | None = None) -> None:
         boot = boot or config
@@ -71,6 +76,7 @@ class QueuePolicy:
         self.global_limits: Final[Limits] = config.limits
         self.queues: Final[dict[str, Queue]] = {queue.name: queue for queue in config.queues}
         self.defaults: Final[QueueLimits] = effective_limits(config.limits, window_ms, None)
+        self.admitted: Final[dict[tuple[str, str], QueueLimits]] = {}
         self._by_queue: dict[str, QueueLimits] = {}
         # A removed entry keeps its window until the restart, so it stands here too.
         for name in {**self.queues, **windows}:
@@ -82,6 +88,12 @@ class QueuePolicy:
     def limits(self, queue: str) -> QueueLimits:
         """Return the effective limits of `queue`, declared or not."""
         return self._by_queue.get(queue, self.defaults)
+
+    def admit(self, queue: str, job_type: str) -> None:
+        """Remember that these names passed every check that looks at names alone."""
+        if len(self.admitted) >= ADMITTED_MAX:
+            self.admitted.clear()
+        self.admitted[queue, job_type] = self.limits(queue)
 
     def is_declared(self, queue: str) -> bool:
         """Whether a [[queues]] entry names `queue`."""

@@ -14,7 +14,7 @@ import trio
 from purerpc import StatusCode
 
 from sepp.rpc import grpc, http2
-from sepp.rpc.client_call import ClientCall, Result, reset_error
+from sepp.rpc.client_call import ClientCall, RequestHeaders, Result, reset_error
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.limits import TransportLimits
 from sepp.rpc.poller import READ, WRITE, Poller
@@ -27,9 +27,7 @@ __all__ = ["Channel", "ClientCall", "RpcError", "open_channel"]
 Metadata = Sequence[tuple[bytes, bytes]]
 
 _PING: Final = b"seppasks"
-_HEADER_SETS_MAX: Final = 256
 _OK: Final = grpc.OK_TRAILERS
-_USER_AGENT: Final = (b"user-agent", b"sepp-trio")
 _STATUS_200: Final = (b":status", b"200")
 
 
@@ -51,18 +49,8 @@ class Channel:
         self._session = http2.client_session()
         self._calls: dict[int, ClientCall] = {}
         self._receive_bytes_max = receive_bytes_max
-        self._base_headers = (
-            (b":method", b"POST"),
-            (b":scheme", b"https" if isinstance(transport, TlsTransport) else b"http"),
-            (b":authority", authority.encode()),
-        )
-        self._more_headers = (
-            (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-            _USER_AGENT,
-            *metadata,
-        )
-        self._header_sets: dict[tuple[str, float | None], grpc.Headers] = {}
+        scheme = b"https" if isinstance(transport, TlsTransport) else b"http"
+        self._headers = RequestHeaders(scheme, authority.encode(), tuple(metadata))
         self._watched = READ
         self._ready = trio.Event()
         self._closed = trio.Event()
@@ -155,7 +143,7 @@ class Channel:
         raise result  # type: ignore[misc]  # an RpcError, since it is no message
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended, whoever ended it."""
+        """Wait until the connection has ended."""
         await self._closed.wait()
 
     def start(
@@ -174,9 +162,7 @@ class Channel:
         """
         if self.is_closed or self.is_leaving:
             raise self._unavailable(is_unprocessed=True)
-        headers = self._header_sets.get((path, timeout_s))
-        if headers is None:
-            headers = self._make_headers(path, timeout_s)
+        headers = self._headers.of(path, timeout_s)
         if metadata:
             headers += tuple(metadata)
         call = ClientCall(self)
@@ -199,15 +185,6 @@ class Channel:
                 poller.touch(self)
                 poller.flush_soon()
         return call
-
-    def _make_headers(self, path: str, timeout_s: float | None) -> grpc.Headers:
-        headers = (*self._base_headers, (b":path", path.encode()), *self._more_headers)
-        if timeout_s is not None:
-            headers += ((b"grpc-timeout", grpc.encode_timeout(timeout_s)),)
-        if len(self._header_sets) >= _HEADER_SETS_MAX:
-            self._header_sets.clear()
-        self._header_sets[path, timeout_s] = headers
-        return headers
 
     def forget(self, call: ClientCall) -> None:
         """Reset the stream of a call nobody waits for any more."""
@@ -287,12 +264,11 @@ class Channel:
         call = self._calls.pop(event.stream_id, None)
         if call is None:
             return
-        status = grpc.read_status(event.headers)
-        if status is None:
-            status = grpc.http_fault(dict(event.headers).get(b":status", b""))
+        said = grpc.read_status(event.headers)
+        status = said or grpc.http_fault(dict(event.headers).get(b":status", b""))
         if not event.end_stream:
             self._session.reset_stream(event.stream_id, http2.CANCEL)
-        self._finish(call, call.result(status))
+        self._finish(call, call.result(status, is_answer=said is not None))
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
         if kind is http2.StreamClosed:
@@ -356,6 +332,9 @@ class Channel:
         """Ask the server for a sign of life."""
         self._session.ping(_PING)
         self._poller.touch(self)
+
+    def listen(self) -> None:
+        """A channel always reads."""
 
     def abort(self) -> None:
         """A method of this channel raised: end it."""

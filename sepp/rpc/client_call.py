@@ -13,12 +13,39 @@ if TYPE_CHECKING:
 
 Result = bytes | grpc.RpcError
 
+_MADE_MAX: Final = 256
 # gRPC's table from HTTP/2 error codes to statuses; the rest is INTERNAL.
 _RESET_CODES: Final = {
     http2.REFUSED_STREAM: StatusCode.UNAVAILABLE,
     http2.CANCEL: StatusCode.CANCELLED,
     http2.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
 }
+
+
+class RequestHeaders:
+    """The headers of a channel's calls, made once for each path and timeout."""
+
+    def __init__(self, scheme: bytes, authority: bytes, metadata: grpc.Headers) -> None:
+        self._first = ((b":method", b"POST"), (b":scheme", scheme), (b":authority", authority))
+        self._last = (
+            (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+            (b"user-agent", b"sepp-trio"),
+            *metadata,
+        )
+        self._made: dict[tuple[str, float | None], grpc.Headers] = {}
+
+    def of(self, path: str, timeout_s: float | None) -> grpc.Headers:
+        """Return the headers of a call to `path`."""
+        headers = self._made.get((path, timeout_s))
+        if headers is None:
+            headers = (*self._first, (b":path", path.encode()), *self._last)
+            if timeout_s is not None:
+                headers += ((b"grpc-timeout", grpc.encode_timeout(timeout_s)),)
+            if len(self._made) >= _MADE_MAX:
+                self._made.clear()
+            self._made[path, timeout_s] = headers
+        return headers
 
 
 class ClientCall:
@@ -71,13 +98,16 @@ class ClientCall:
         elif self._assembler.received == self._assembler.total:
             self.message = self._assembler.finish()
 
-    def result(self, status: grpc.Fault | None) -> Result:
-        """Return what the call came to, its stream ended with `status`; None: it brought none."""
+    def result(self, status: grpc.Fault | None, *, is_answer: bool = True) -> Result:
+        """Return what the call came to, its stream ended with `status`; None: it brought none.
+
+        `is_answer`: the status is the server's own, not made from what HTTP says.
+        """
         message = self.message
         if status is None:
             return grpc.RpcError(StatusCode.INTERNAL, "the answer ended without a status")
         if status[0] is not StatusCode.OK:
-            return grpc.RpcError(*status)
+            return grpc.RpcError(*status, is_answer=is_answer)
         if type(message) is bytes:
             return message
         if message is None:

@@ -37,6 +37,7 @@ class Inbound:
         "_connection",
         "_due_bytes",
         "_front",
+        "_is_patient",
         "_limits",
         "_pings",
         "_poller",
@@ -61,6 +62,7 @@ class Inbound:
         self.request_bytes = 0
         self._due_bytes = 0  # of these, what complete calls hold: it goes with their answers
         self.is_full = False
+        self._is_patient = True
 
     def begin_call(self, stream_id: int, headers: grpc.Headers, is_ended: bool) -> None:
         self.last_stream_id = stream_id
@@ -165,13 +167,15 @@ class Inbound:
         front, limits = self._front, self._limits
         most = max(limits.max_connection_request_bytes, front.message_bytes_max)
         most_of_all = max(limits.max_request_bytes_in_flight, most)
-        if self.request_bytes + size > most or front.request_bytes + size > most_of_all:
-            if not self._due_bytes:
-                # Only unfinished bodies are held here: no answer will ever make room for more.
-                call.assembler = None
-                call.fail(StatusCode.RESOURCE_EXHAUSTED, "too many request bytes are in flight")
-                return False
+        if self.request_bytes + size <= most and front.request_bytes + size <= most_of_all:
+            self._is_patient = True
+        elif self._due_bytes and self._is_patient:
             self.is_full = True
+        else:
+            # What is held is unfinished bodies, which no answer ends, or calls that wait long.
+            call.assembler = None
+            call.fail(StatusCode.RESOURCE_EXHAUSTED, "too many request bytes are in flight")
+            return False
         call.held_bytes += size
         self.request_bytes += size
         front.request_bytes += size
@@ -203,6 +207,13 @@ class Inbound:
             self._due_bytes -= call.held_bytes
         call.held_bytes = 0
         self.is_full = self.is_full and self._due_bytes > 0
+
+    def lose_patience(self) -> None:
+        """Answers have not left for long: read on, and refuse what does not fit.
+
+        A peer that is not read cannot be seen to leave, and its calls may wait for nothing else.
+        """
+        self.is_full = self._is_patient = False
 
     def watch_opening(self) -> None:
         """Set times for the bodies that were begun but not ended by the bytes just handled."""

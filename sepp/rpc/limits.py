@@ -16,7 +16,8 @@ class TransportLimits:
             connections together. Above it new bodies are refused with RESOURCE_EXHAUSTED; one
             message of the largest size always fits.
         max_connection_request_bytes: The same for one connection. Above it we stop reading from
-            that peer until answers leave, or refuse the body when there is none to wait for.
+            that peer until answers leave, for `body_timeout_ms` at most; then, or when there is no
+            answer to wait for, bodies are refused.
         preface_timeout_ms: From accept to the end of the TLS handshake and the HTTP/2 preface.
         header_timeout_ms: From the first to the last byte of a header block, or of any frame.
         body_timeout_ms: A body must end, or `body_bytes_min` more of it arrive, within each such

@@ -17,6 +17,8 @@ _log = logging.getLogger(__name__)
 
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
+# A peer that hung up is heard even while nothing is read from it.
+_HANG_UP: Final = select.EPOLLRDHUP
 # Sockets served in one turn. Those left over are ready again in the next one.
 _SOCKETS_PER_TURN: Final = 128
 
@@ -151,11 +153,11 @@ class Poller:
     def register(self, descriptor: int, endpoint: Endpoint) -> None:
         """Watch a descriptor for reading."""
         self._endpoints[descriptor] = endpoint
-        self._epoll.register(descriptor, READ)
+        self._epoll.register(descriptor, READ | _HANG_UP)
 
     def watch(self, descriptor: int, wanted: int) -> None:
         """Change what is watched: READ, WRITE, both or 0. Errors and hang-ups always are."""
-        self._epoll.modify(descriptor, wanted)
+        self._epoll.modify(descriptor, wanted | _HANG_UP)
 
     def unregister(self, descriptor: int) -> None:
         """Stop watching a descriptor, before it is closed."""

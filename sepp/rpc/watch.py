@@ -26,6 +26,10 @@ class Watched(Protocol):
         """Ask the peer for a sign of life."""
         ...
 
+    def listen(self) -> None:
+        """Read again, if a socket that takes nothing is not the reason why we do not."""
+        ...
+
 
 class Allowance:
     """A rate limit: so many a second on average, `BURST_S` of them at once."""
@@ -40,12 +44,13 @@ class Allowance:
 
     def take(self, now_s: float) -> bool:
         """Use one; False when there is none left."""
+        if self.left < 1:
+            self.left = min(self._most, self.left + (now_s - self._at) * self._rate)
+            self._at = now_s
+            if self.left < 1:
+                return False
         self.left -= 1
-        if self.left > 0:
-            return True
-        self.left = min(self._most, self.left + (now_s - self._at) * self._rate)
-        self._at = now_s
-        return self.left > 0
+        return True
 
     def earn(self, count: int) -> None:
         """Give some back, never above the burst."""
@@ -66,6 +71,7 @@ class Watch:
     __slots__ = (
         "_connection",
         "_greet_by",
+        "_hear_by",
         "_interval_s",
         "_is_deaf",
         "_limits",
@@ -88,6 +94,7 @@ class Watch:
         self._greet_by = now + limits.preface_timeout_ms / 1e3
         self._pong_by = NEVER
         self._is_deaf = False  # we do not read from this peer at present
+        self._hear_by = NEVER
         self.frame_by = NEVER
         self.stall_by = NEVER
         self.heard_at = now
@@ -118,19 +125,22 @@ class Watch:
         self._arm()
 
     def turn_deaf(self) -> None:
-        """We read no more from this peer, so its silence means nothing."""
+        """We read no more from this peer for a while, and its silence means nothing."""
         self._is_deaf = True
+        self._hear_by = self._poller.now + self._limits.body_timeout_ms / 1e3
+        self._arm()
 
     def hear_again(self) -> None:
         """Reading goes on after a pause of ours."""
         self._is_deaf = False
+        self._hear_by = NEVER
         self.heard_at = self._poller.now
         self._pong_by = NEVER
         self._arm()
 
     def _arm(self) -> None:
         """Set the timer to what is due first."""
-        due = self.stall_by
+        due = min(self.stall_by, self._hear_by)
         if not self._is_deaf:
             due = min(due, self._greet_by, self.frame_by, self._pong_by, self._ping_at())
         if due != NEVER:
@@ -150,7 +160,11 @@ class Watch:
         if now_s >= self.stall_by:
             connection.close("write_stall", "the peer took no byte in time")
         elif self._is_deaf:
-            self._arm()
+            if now_s >= self._hear_by:
+                self.turn_deaf()  # for as long again, unless the connection thinks better of it
+                connection.listen()
+            else:
+                self._arm()
         elif now_s >= self._greet_by:
             connection.close("preface_timeout", "no TLS handshake and HTTP/2 preface in time")
         elif now_s >= self.frame_by:

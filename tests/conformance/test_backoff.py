@@ -110,7 +110,7 @@ async def test_the_same_job_and_attempt_always_wait_equally_long(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     job_id = uuid.UUID(int=seed << 64, version=4).bytes
-    monkeypatch.setattr("sepp.service.new_job_id", lambda: job_id)
+    monkeypatch.setattr("sepp.wire.new_job_id", lambda: job_id)
     limits = {"retry_delay_ms": 10_000, "retry_backoff": "exponential"}
     runs = []
     for _ in range(2):

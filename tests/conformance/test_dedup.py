@@ -109,7 +109,9 @@ async def test_a_window_is_pinned_when_the_job_is_stored_not_when_the_server_sta
         assert (await put(rpc))[1] is False
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 async def test_keys_survive_restarts_between_all_steps(
     servers: Servers, number: signal.Signals
 ) -> None:

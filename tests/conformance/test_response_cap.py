@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.conformance.client import DEAD_LETTER, SocketClient, connected, job, payload
-from tests.conformance.conftest import Servers
+from tests.conformance.client import DEAD_LETTER, SocketClient, job, payload
+from tests.conformance.local import local
 
 BODY = bytes(900 * 1024)
 MIB = 1024 * 1024
@@ -50,12 +50,11 @@ async def test_a_drain_is_capped_and_what_was_left_stays(rpc: SocketClient, queu
     assert [len(await rpc.drain(queue)) for _ in range(3)] == [4, 1, 0]
 
 
-async def test_one_job_always_fits(servers: Servers, queue: str) -> None:
-    settings = {"limits": {"max_payload_bytes": 8 * MIB}}
-    async with connected(servers.get(settings).port, receive_bytes_max=16 * MIB) as rpc:
+async def test_one_job_always_fits() -> None:
+    async with local(limits={"max_payload_bytes": 8 * MIB}) as rpc:
         big = payload(bytes(6 * MIB))
-        await rpc.batch(job(queue, payload=big), job(queue, payload=big))
-        assert [len(await rpc.reserve(queue, max_jobs=9)) for _ in range(3)] == [1, 1, 0]
+        await rpc.batch(job("q", payload=big), job("q", payload=big))
+        assert [len(await rpc.reserve("q", max_jobs=9)) for _ in range(3)] == [1, 1, 0]
 
 
 CAPS: dict[str, tuple[int, list[int]]] = {
@@ -66,9 +65,8 @@ CAPS: dict[str, tuple[int, list[int]]] = {
 
 
 @pytest.mark.parametrize("fact", CAPS)
-async def test_of_a_cap_of_our_own(servers: Servers, queue: str, fact: str) -> None:
+async def test_of_a_cap_of_our_own(fact: str) -> None:
     cap, sizes = CAPS[fact]
-    settings = {"limits": {"max_response_bytes": cap}}
-    async with connected(servers.get(settings).port) as rpc:
-        await rpc.batch(*[job(queue, payload=payload(bytes(1200)))] * 4)
-        assert [len(await rpc.reserve(queue, max_jobs=9)) for _ in sizes] == sizes
+    async with local(limits={"max_response_bytes": cap}) as rpc:
+        await rpc.batch(*[job("q", payload=payload(bytes(1200)))] * 4)
+        assert [len(await rpc.reserve("q", max_jobs=9)) for _ in sizes] == sizes

@@ -255,11 +255,18 @@ def _some(live_bytes: dict[int, int]) -> dict[int, int]:
 
 def run_lives(seed: int, *, state_count: int, step_count: int = 8, tally: Tally) -> None:
     """Run lives with all options in turn until so many distinct disks were tried."""
-    modes = itertools.product(("sync_all", "sync_data", "buffer"), ("none", "zero"), (False, True))
-    for number, (persist, prealloc, is_ordered) in enumerate(itertools.cycle(modes)):
+    modes = itertools.product(
+        ("sync_all", "sync_data", "buffer"), ("none", "zero"), (131_072, 6), (False, True)
+    )
+    for number, (persist, prealloc, recent_max, is_ordered) in enumerate(itertools.cycle(modes)):
         if len(tally.digests) >= state_count:
             return
-        options = Options(persist=persist, prealloc=prealloc, segment_bytes=8192)
+        options = Options(
+            persist=persist,
+            prealloc=prealloc,
+            segment_bytes=8192,
+            recent_entries_max=recent_max,  # few: the index file is in use
+        )
         life = Life(options, seed * 1000 + number, 2, is_ordered, FULL, tally=tally)
         trio.run(life.live, step_count)
 

@@ -38,12 +38,13 @@ def requests(draw: st.DrawFn) -> pb.EnqueueRequest:
 
 def body_of(request: pb.EnqueueRequest, job_id: str, priority: int, max_attempts: int) -> bytes:
     return wire.encode_body(
-        request,
-        job_id=job_id,
-        priority=priority,
-        max_attempts=max_attempts,
+        job_id,
+        request.queue,
+        request.job_type,
+        priority,
+        max_attempts,
         payload=request.payload if request.HasField("payload") else None,
-        has_custom=bool(request.custom),
+        custom=request.custom or None,
         trace=request.trace_context if request.HasField("trace_context") else None,
         scheduled=request.scheduled_at.SerializeToString()
         if request.HasField("scheduled_at")
