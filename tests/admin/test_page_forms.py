@@ -1,5 +1,6 @@
 """Settings, enqueue, danger, keys and configuration from the pages; documents and static files."""
 
+import base64
 import gzip
 import re
 from html import unescape
@@ -96,6 +97,8 @@ async def test_enqueue_leads_to_the_new_job(console: Console) -> None:
     [
         ({"job_type": "a", "data": "x" * 1_000_001, "form": "text", "encoding": "t"}, "data"),
         ({"job_type": "a", "data": "???", "form": "base64", "encoding": "t"}, "data"),
+        ({"job_type": "a", "data": "{not json", "form": "json"}, "data"),
+        ({"job_type": "a", "data": "[" * 100_000, "form": "json"}, "data"),
         ({"job_type": "a" * 300}, "job_type"),
         ({"job_type": "a", "priority": "x"}, "priority"),
         ({"job_type": "a", "scheduled_at": "soon"}, "scheduled_at"),
@@ -114,6 +117,18 @@ async def test_a_rejection_stands_at_its_field_and_nothing_is_lost(
     assert f'id="e-{field}"' in answer.text
     assert 'name="job_type" value="a' in answer.text
     assert console.server.backend.queue("webhooks").live == 0
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+async def test_line_ends_are_those_of_the_writer_not_of_the_form(
+    console: Console, form: str
+) -> None:
+    sent = {"job_type": "a", "data": "[1,\r\n2]", "form": form, "encoding": "e"}
+
+    answer = await post(console, ENQUEUE, sent)
+
+    job = (await console.call("GET", f"/jobs/{answer.headers['location'][-36:]}")).json()
+    assert base64.b64decode(job["payload"]["data_b64"]) == b"[1,\n2]"
 
 
 async def test_a_duplicate_is_told(console: Console) -> None:

@@ -31,6 +31,8 @@ class Served:
         self.port = 0
         self._directory = directory
         self._config = config
+        key = f"Bearer {SECRETS['admin']}"
+        self._client = httpx.Client(headers={"authorization": key}, trust_env=False)
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=[self._main], daemon=True)
         self._token: trio.lowlevel.TrioToken
@@ -58,6 +60,7 @@ class Served:
 
     def stop(self) -> None:
         """End it, if it has not ended yet."""
+        self._client.close()
         if self._thread.is_alive():
             self._token.run_sync_soon(self._stop.set)
             self._thread.join(START_SECONDS_MAX)
@@ -76,9 +79,7 @@ class Served:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Return what the API answers an admin."""
-        headers = {"authorization": f"Bearer {SECRETS['admin']}"}
-        url = f"{self.base}/admin/api/v1{path}"
-        return httpx.request(method, url, json=body, headers=headers, trust_env=False).json()
+        return self._client.request(method, f"{self.base}/admin/api/v1{path}", json=body).json()
 
     def api(self, path: str) -> Any:
         """Return what the API answers a question."""

@@ -162,8 +162,18 @@ class Window:
         """Press something that leads to another page, and wait for that page."""
         page = self.one("html")
         self.click(css)
-        self.until(lambda: _is_gone(page), f"{css} leads on")
+        self.until(lambda: self.has_left(page), f"{css} leads on")
         self.one("body")
+
+    def has_left(self, page: WebElement) -> bool:
+        """Return whether the page of this element was left."""
+        try:
+            page.is_enabled()
+        except StaleElementReferenceException:
+            return True
+        except WebDriverException as fault:  # between two pages
+            return "document" in str(fault)
+        return False
 
     def write(self, css: str, text: str) -> None:
         """Replace the text of a field."""
@@ -172,8 +182,8 @@ class Window:
         field.send_keys(text)
 
     def choose(self, css: str, value: str) -> None:
-        """Choose from a list."""
-        Select(self.one(css)).select_by_value(value)
+        """Choose from a list by what is shown."""
+        Select(self.one(css)).select_by_visible_text(value)
 
     def press(self, *keys: str) -> None:
         """Press keys, wherever the focus is."""
@@ -233,16 +243,6 @@ class Window:
 
     def _said(self) -> str:
         return self.driver.find_element(By.TAG_NAME, "body").text[:500]
-
-
-def _is_gone(element: WebElement) -> bool:
-    try:
-        element.is_enabled()
-    except StaleElementReferenceException:
-        return True
-    except WebDriverException as fault:  # between two pages: "does not belong to the document"
-        return "document" in str(fault)
-    return False
 
 
 __all__ = ["SIZES", "Keys", "Window", "missing", "open_chromium"]
