@@ -113,9 +113,9 @@ class HashIndex:
             return self._find_located(table, key)
         return self._choose(slots, table, key)
 
-    def find_blocking(self, table: int, key: bytes) -> int:
-        """`find` that waits for the disk, or searches all keys, on this very thread if it must."""
-        slot = self.find(table, key)
+    def find_old_blocking(self, table: int, key: bytes) -> int:
+        """`find_old` that waits for the disk, or searches all keys, on this thread if it must."""
+        slot = self.find_old(table, key)
         while slot == UNKNOWN:
             index = self._file
             if index is None:

@@ -119,8 +119,11 @@ class IndexFile:
         marks = self.filters[bucket * FILTER_BYTES + (key_hash >> 23)]
         if not marks >> (key_hash >> 20 & 7) & 1:
             return ()
-        page = self.page_nowait(bucket)
-        return None if page is None else self.candidates(page, bucket, key_hash)
+        page = self.pending.get(bucket) or self.file.pread_nowait(PAGE_BYTES, (bucket + 1) << 12)
+        if page is None:
+            return None
+        end = page_end(page, self.crcs[bucket])
+        return find_slots(page, end, key_hash) if end else self.candidates(page, bucket, key_hash)
 
     def candidates(self, page: bytes, bucket: int, key_hash: int) -> Sequence[int]:
         """Return the slots that a page just read has under a hash.
@@ -128,7 +131,7 @@ class IndexFile:
         Raises:
             IndexDamaged: Delete the file.
         """
-        end = page_end(page, bucket, self.crcs[bucket])
+        end = page_end(page, self.crcs[bucket])
         if not end:
             raise IndexDamaged(f"page {bucket + 1} of {self.file.path} is damaged or old")
         return find_slots(page, end, key_hash)
@@ -301,7 +304,7 @@ class IndexFile:
         return table != 0 and self.hash(table, key) == entry >> 32
 
     def _entries(self, page: bytes, bucket: int) -> bytes:
-        end = page_end(page, bucket, self.crcs[bucket])
+        end = page_end(page, self.crcs[bucket])
         if not end:
             raise IndexDamaged(f"page {bucket + 1} of {self.file.path} is damaged or old")
         return page[PAGE_HEAD.size : end]

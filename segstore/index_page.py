@@ -29,6 +29,7 @@ FILTER_BYTES: Final = 512
 SEED_BYTES: Final = 32
 VERSION: Final = 1
 
+_HEAD_BYTES: Final = 16
 _MAGIC: Final = b"SEGIDX01"
 _HEADER: Final = struct.Struct("<8sII16s32sIIII")
 _HEADER_CRC_OFFSET: Final = PAGE_BYTES - 4
@@ -75,20 +76,15 @@ def page_crc(page: bytes) -> int:
     return int.from_bytes(page[:4], "little")
 
 
-def page_end(page: bytes, bucket: int, crc: int) -> int:
+def page_end(page: bytes, crc: int) -> int:
     """Return where the entries of a page end, or 0 if it is not the page with this crc.
 
     Args:
         page: 4096 bytes, or fewer if the file is too short.
-        bucket: whose page it is to be.
-        crc: of that page when it was last written. A page that verifies but is older is no good.
+        crc: of that page when it was last written; it covers bucket and count as well. A page that
+            verifies but is older is no good.
     """
-    if len(page) != PAGE_BYTES:
-        return 0
-    claimed, claimed_bucket, count, _ = PAGE_HEAD.unpack_from(page)
-    if claimed != crc or claimed_bucket != bucket or count > ENTRIES_MAX:
-        return 0
-    end: int = PAGE_HEAD.size + ENTRY_BYTES * count
+    end = _HEAD_BYTES + ENTRY_BYTES * int.from_bytes(page[8:12], "little")
     return end if crc32(page[4:end]) == crc else 0
 
 
@@ -128,7 +124,9 @@ def find_slots(page: bytes, end: int, key_hash: int) -> Sequence[int]:
     """Return the slots that a page has under a hash: mostly none or one."""
     needle = key_hash.to_bytes(4, "little")
     found: list[int] = []
-    at = page.find(needle, PAGE_HEAD.size, end)
+    at = page.find(needle, _HEAD_BYTES, end)
+    if at < 0:
+        return ()
     while at >= 0:
         if at & 7 == 4:  # a hash, not a slot nor parts of both
             found.append(int.from_bytes(page[at - 4 : at], "little"))

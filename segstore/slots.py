@@ -47,7 +47,7 @@ class Slots:
         self.head_segment = array("I")
         self.recent: list[dict[bytes, int]] = [{} for _ in range(256)]
         self.index: HashIndex | None = None  # none during a replay
-        self._free: list[int] = []
+        self._free = array("I")
         self._unused = 0  # slots from here to `count` were never used
         self._count = 0
         for (name, _), column in zip(layout.fields, self.heads, strict=True):
@@ -103,7 +103,7 @@ class Slots:
         slot = self.recent[table].get(key)
         if slot is not None:
             return slot
-        return ABSENT if self.index is None else self.index.find_blocking(table, key)
+        return ABSENT if self.index is None else self.index.find_old_blocking(table, key)
 
     def key(self, slot: int) -> bytes:
         """Return the 16-byte key of `slot`."""

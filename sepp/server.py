@@ -19,6 +19,7 @@ from msgspec import structs
 
 from segstore import Store, StoreFailed
 from sepp import exits, metrics
+from sepp.admin import wiring
 from sepp.auth import ApiKeys
 from sepp.certificates import Certificates
 from sepp.clock import Clock
@@ -30,7 +31,7 @@ from sepp.config.policy import QueuePolicy
 from sepp.core.machine import Machine
 from sepp.journal import Journal
 from sepp.logs import Sink, configure, get_logger
-from sepp.memory import MemoryWatch
+from sepp.memory import MemoryWatch, map_large_blocks
 from sepp.notify import Notifier
 from sepp.opening import open_store
 from sepp.reloader import Reloader, watch
@@ -58,6 +59,7 @@ def run(loaded: Loaded) -> int:
     logging = loaded.config.logging
     sink = configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
     _log_configuration(loaded)
+    map_large_blocks()
     try:
         trio.run(_Process(loaded, sink).main)
     except BaseExceptionGroup as group:
@@ -111,6 +113,7 @@ class _Process:
         self.machine: Machine
         self.journal: Journal
         self.committer: Committer
+        self.admin: wiring.Listener | None
 
     def apply(self, config: Config) -> None:
         """Put a reloaded configuration into effect, but for what needs a restart."""
@@ -215,6 +218,10 @@ class _Process:
     async def _serve(self, store: Store, front: Server) -> None:
         """Run the children until a signal, then let calls in flight finish."""
         storage = self.boot.storage
+        try:
+            self.admin = wiring.listen(self.boot)
+        except OSError as fault:
+            raise exits.StartError(str(fault)) from None
         self.committer = Committer(
             self.journal,
             self.clock,
@@ -244,10 +251,25 @@ class _Process:
             self._log_listening(front)
             self.notifier.ready()
             await nursery.start(watch, self.reloader)
-            await self.stop.wait()
-            await self._finish_calls(front)
+            async with trio.open_nursery() as pages:  # ends by itself, at most 10 s after the stop
+                await pages.start(self._serve_admin, front)
+                await self.stop.wait()
+                await self._finish_calls(front)
             nursery.cancel_scope.cancel()
         log.info("committer stopped; every answered change is on disk")
+
+    async def _serve_admin(self, front: Server, task_status: trio.TaskStatus[None]) -> None:
+        await wiring.serve(
+            self.admin,
+            clock=self.clock,
+            journal=self.journal,
+            committer=self.committer,
+            reloader=self.reloader,
+            policy=lambda: self.policy,
+            grpc_address=Address(front.host, front.port),
+            stop=self.stop,
+            task_status=task_status,
+        )
 
     async def _commit(self, front: Server) -> None:
         try:
