@@ -242,7 +242,7 @@ class _Process:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._commit, front)
             nursery.start_soon(sweeper.serve)
-            nursery.start_soon(keep_up, store)
+            nursery.start_soon(keep_up, store, self.journal)
             nursery.start_soon(memory.serve)
             settle_memory()
             self.service.start(self.committer, self.journal.dedup_key)
@@ -307,10 +307,10 @@ class _Process:
         )
 
 
-async def keep_up(store: Store) -> None:
-    """Make segments ahead, drop dead ones and sync in the background, until cancelled."""
+async def keep_up(store: Store, journal: Journal) -> None:
+    """Make segments ahead, drop and compact dead ones, sync in the background, until cancelled."""
     while True:
-        pause_ms = await store.maintain()
+        pause_ms = await store.maintain(journal.has_writes)
         await trio.sleep(pause_ms / 1000)
 
 
