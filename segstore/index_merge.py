@@ -91,18 +91,16 @@ class Merge:
         index, groups = self.index, self._groups
         buckets = self._order[self._merged : self._merged + _STEP_BUCKETS]
         pages = await _read(index, buckets, self._run_in_worker)
-        counts = [
-            index.add(bucket, page, groups[bucket][0])
-            for bucket, page in zip(buckets, pages, strict=True)
-        ]
+        left: set[int] = set()
+        for bucket, page in zip(buckets, pages, strict=True):
+            left.update(index.add(bucket, page, groups[bucket][0]))
         await write_pending(index, self._run_in_worker)
         recent = self._columns.recent[self._table]
-        for bucket, count in zip(buckets, counts, strict=True):
-            entries, keys = groups.pop(bucket)
-            self._left += len(entries) - count
-            for entry, key in zip(entries[:count], keys[:count], strict=True):
-                if recent.get(key) == entry & 0xFFFFFFFF:
+        for bucket in buckets:
+            for entry, key in zip(*groups.pop(bucket), strict=True):
+                if recent.get(key) == entry & 0xFFFFFFFF and entry not in left:
                     del recent[key]
+        self._left += len(left)
         self._merged += len(buckets)
 
     async def _split_some(self) -> bool:
