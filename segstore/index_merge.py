@@ -25,6 +25,9 @@ class Merge:
         table: Whose entries.
         count_max: How many at most.
         run_in_worker: Where blocking calls run.
+
+    Attributes:
+        moved_count: Entries that are no longer recent.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Merge:
     ) -> None:
         recent = columns.recent[table]
         self.index = index
+        self.moved_count = 0
         self._columns = columns
         self._table = table
         self._run_in_worker = run_in_worker
@@ -100,6 +104,7 @@ class Merge:
             for entry, key in zip(*groups.pop(bucket), strict=True):
                 if recent.get(key) == entry & 0xFFFFFFFF and entry not in left:
                     del recent[key]
+                    self.moved_count += 1
         self._left += len(left)
         self._merged += len(buckets)
 

@@ -113,3 +113,18 @@ async def test_entries_that_find_no_room_in_a_new_file_stay_recent(
     assert rig.index.recent_count() == 3000 - ENTRIES_MAX
     for each in list(rig.columns.truth):
         assert rig.index.find(*each) == rig.columns.truth[each]
+
+
+async def test_where_keys_crowd_buckets_are_split_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = KeyHash.__call__
+    monkeypatch.setattr(KeyHash, "__call__", lambda *arguments: plain(*arguments) & ~3)
+    rig = IndexRig()
+    random = Random(6)
+
+    await rig.fill(6000, random)
+    for _ in range(20):
+        await rig.index.maintain()
+
+    assert rig.index.recent_count() <= 64
+    assert 6000 / 224 * 1.5 < rig.index.bucket_count() < 6000 / 64
+    await rig.check(random)
