@@ -11,9 +11,9 @@ from operator import itemgetter
 from zlib import crc32
 
 from segstore.batch import DEL, PADDING, PUT, STATE
-from segstore.compaction import Usage
 from segstore.layout import HeadLayout
 from segstore.slots import Slots
+from segstore.usage import Usage
 from segstore.writer import BuiltFrame, LogWriter
 
 

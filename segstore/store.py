@@ -18,7 +18,7 @@ import trio
 from segstore.batch import EPOCH
 from segstore.bodies import BodyCache, BodyReader
 from segstore.builder import Builder
-from segstore.compaction import Usage
+from segstore.compaction import Compactor, HasChanges
 from segstore.directory import OpenDirectory, open_directory
 from segstore.errors import BodyDamaged, StoreError
 from segstore.events import log
@@ -30,6 +30,7 @@ from segstore.maintenance import Maintenance
 from segstore.options import Counters, Options, Position, Room, StoreStatistics
 from segstore.recovery import Progress, Recovered, Recovery
 from segstore.slots import Slots
+from segstore.usage import Usage
 from segstore.vfs import VFS, RealVFS
 from segstore.workers import Lane, RunInWorker, TrioWorkers
 from segstore.writer import BuiltFrame, LogWriter
@@ -111,7 +112,12 @@ class Store:
         self._builder = Builder(self.slots, self._usage, layout)
         position = Position(uuid, state.epoch, state.last_lsn, state.log_clock_ms)
         self._flusher = Flusher(self._writer, self._cache, self._counters, run_in_worker, position)
-        self._maintenance = Maintenance(self._writer, self._flusher, self._usage, options, clock_ms)
+        self._compactor = Compactor(
+            self._writer, self._flusher, self._usage, self.slots, layout, options
+        )
+        self._maintenance = Maintenance(
+            self._writer, self._flusher, self._usage, self._compactor, options, clock_ms
+        )
         self._is_closed = False
 
     @classmethod
@@ -252,6 +258,7 @@ class Store:
             return Batch(first_lsn, 0, clock_ms, 0, None)
         assert frame.bodies is not None
         self._cache.add_pending(frame.bodies)
+        self._compactor.ride(frame)
         return Batch(
             first_lsn, frame.record_count, frame.log_clock_ms, frame.end - frame.offset, frame
         )
@@ -314,17 +321,22 @@ class Store:
         """Return what the disk has room for, as `maintain` found it; NONE once it has failed."""
         return self._maintenance.room_now()
 
-    async def maintain(self) -> int:
-        """Make segments ahead, drop dead ones, sync in the background: what is due.
+    async def maintain(self, has_changes: HasChanges | None = None) -> int:
+        """Make segments ahead, drop and compact mostly dead ones, sync in the background.
 
         Call it again and again from one task of yours, after at most as many ms as it returns.
         It uses no LSN and changes nothing that `scan` and `read_bodies` show.
+
+        Args:
+            has_changes: Tells whether keys and heads hold changes that are in no batch yet. While
+                it says no, work on the heads may be done here too; without it, only in the turn of
+                `build`.
 
         Raises:
             StoreFailed: final.
         """
         self._check()
-        pause_ms = await self._maintenance.maintain()
+        pause_ms = await self._maintenance.maintain(has_changes)
         if self._writer.active is not None:
             await self._index.maintain()
             if self._index.has_work():
@@ -346,6 +358,9 @@ class Store:
             sync_count=counters.syncs,
             roll_count=counters.rolls,
             drop_count=counters.drops,
+            moved_count=counters.moved,
+            moved_bytes=counters.moved_bytes,
+            victim=self._usage.victim,
             spare_made_count=counters.spares_made,
             cache_entry_count=len(self._cache),
             cache_bytes=self._cache.byte_count,

@@ -132,11 +132,28 @@ class Committer:
         """
         return (await self.run_group([command]))[0]
 
-    async def run_group(self, commands: list[Command]) -> list[Outcome]:
-        """Apply several commands back to back, in one batch; all are durable on return."""
+    async def run_group(
+        self,
+        commands: list[Command],
+        follow_up: Callable[[list[Outcome]], Command | None] | None = None,
+    ) -> list[Outcome]:
+        """Apply several commands back to back, in one batch; all are durable on return.
+
+        Args:
+            commands: In order. Reserves that park are not for here.
+            follow_up: Sees their outcomes and returns one more command for the same batch, or None.
+
+        Raises:
+            Refused: A command was not applied, or the fate of all is unknown.
+        """
         waits = [AwaitedRequest(command) for command in commands]
-        for wait in waits:
-            self._apply(wait)
+        outcomes = [self._apply(wait) for wait in waits]
+        applied = [outcome for outcome in outcomes if outcome is not None]
+        if follow_up is not None and len(applied) == len(commands):
+            extra = follow_up(applied)
+            if extra is not None:
+                waits.append(AwaitedRequest(extra))
+                self._apply(waits[-1])
         for wait in waits:
             await wait.is_settled.wait()
         return [wait.outcome() for wait in waits]
@@ -187,7 +204,8 @@ class Committer:
 
     # Applying.
 
-    def _apply(self, request: Request) -> None:
+    def _apply(self, request: Request) -> Outcome | None:
+        """Apply a command; return its outcome, which is not durable yet, None if it was refused."""
         command = request.command
         now = self._clock.now()
         if now is not self._looked_at:
@@ -195,22 +213,22 @@ class Committer:
         if type(command) is Enqueue:
             if self._room is not Room.OK:
                 request.refuse(Refusal.DISK_FULL)
-                return
+                return None
             if self.is_memory_short:
                 request.refuse(Refusal.MEMORY_SHORT)
-                return
+                return None
             outcome = self._machine.handle(command, now)
             self._open.body_bytes += sum([len(job.body) for job in command.jobs])
         elif self._room is Room.NONE:
             request.refuse(Refusal.DISK_FULL)
-            return
+            return None
         else:
             outcome = self._machine.handle(command, now)
             if type(outcome) is Parked:
                 assert type(command) is Reserve
                 self._parked[command] = request
                 self._check_deadline()
-                return
+                return outcome
         group = self._open
         if self._in_flight is not None and not (self._states or self._puts or self._deletes):
             # It changed nothing, and can depend on nothing newer than the batch under way.
@@ -222,6 +240,7 @@ class Committer:
         woken = self._machine.take_woken()
         if woken:
             self._answer_woken(group, woken)
+        return outcome
 
     def _answer_woken(self, group: _Group, woken: list[tuple[Reserve, Leased]]) -> None:
         for reserve, leased in woken:

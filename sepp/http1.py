@@ -77,25 +77,24 @@ class _Connection(TCPServer):
             raw_socket = self.stream.extra(SocketAttribute.raw_socket)
             client = parse_socket_addr(raw_socket.family, raw_socket.getpeername())
             server = parse_socket_addr(raw_socket.family, raw_socket.getsockname())
-            async with TaskGroup() as task_group:
-                self._task_group = task_group
-                self.protocol = _Http1(  # type: ignore[assignment]  # same face as the wrapper
-                    self.app,
-                    self.config,
-                    self.context,
-                    task_group,
-                    ConnectionState(self.state.copy()),
-                    client,
-                    server,
-                    self.protocol_send,
-                    tls,
-                )
-                await self.protocol.initiate()
-                await self.idle_task.restart(task_group, self._idle_timeout)
-                await self._read_data()
-                await (
-                    self.idle_task.stop()
-                )  # else the closed connection lingers until its time is up
+            async with trio.open_nursery() as idling:
+                self._idling = idling
+                async with TaskGroup() as task_group:
+                    self.protocol = _Http1(  # type: ignore[assignment]  # same face
+                        self.app,
+                        self.config,
+                        self.context,
+                        task_group,
+                        ConnectionState(self.state.copy()),
+                        client,
+                        server,
+                        self.protocol_send,
+                        tls,
+                    )
+                    await self.protocol.initiate()
+                    self._idle()
+                    await self._read_data()
+                idling.cancel_scope.cancel()  # nobody is there any more to be idle
         except OSError:
             pass
         finally:
@@ -113,10 +112,19 @@ class _Connection(TCPServer):
             await self._close()
             await self.protocol.handle(Closed())
         elif isinstance(event, Updated):
+            self._idle_scope.cancel()
             if event.idle:
-                await self.idle_task.restart(self._task_group, self._idle_timeout)
-            else:
-                await self.idle_task.stop()
+                self._idle()
+
+    def _idle(self) -> None:
+        # Started without waiting, and not as anycorn does it: an answer that was streamed ends in
+        # a scope cancelled already, and what waits there for its task to start loses it.
+        self._idle_scope = trio.CancelScope()
+        self._idling.start_soon(self._close_when_idle, self._idle_scope)
+
+    async def _close_when_idle(self, scope: trio.CancelScope) -> None:
+        with scope:
+            await self._idle_timeout()
 
     async def _write(self, data: bytes) -> bool:
         view = memoryview(data)

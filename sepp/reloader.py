@@ -40,6 +40,7 @@ class Reloader:
         boot: The boot copy: what holds for restart-only keys.
         running: The snapshot: what holds for all others.
         reload_count: Cycles so far, failed and empty ones too.
+        last_error: Why the newest cycle failed; None when it did not.
         identity: Which file the last cycle met; None for none.
     """
 
@@ -50,6 +51,7 @@ class Reloader:
         self.boot = loaded.config
         self.running = loaded.config
         self.reload_count = 0
+        self.last_error: str | None = None
         self.identity = loaded.identity
         self._loaded = loaded
         self._environ = environ
@@ -80,9 +82,11 @@ class Reloader:
     def reload(self) -> Result:
         """Read file and environment again, apply what is new; an invalid file changes nothing."""
         self.identity = identity(self._loaded.path)
+        self.last_error = None
         try:
             result = self._reload()
         except ConfigError as fault:
+            self.last_error = str(fault)
             log.error(
                 "config reload failed; keeping the running configuration",
                 path=self._loaded.path,

@@ -19,6 +19,7 @@ from msgspec import structs
 
 from segstore import Store, StoreFailed
 from sepp import exits, metrics
+from sepp.admin import wiring
 from sepp.auth import ApiKeys
 from sepp.certificates import Certificates
 from sepp.clock import Clock
@@ -112,6 +113,7 @@ class _Process:
         self.machine: Machine
         self.journal: Journal
         self.committer: Committer
+        self.admin: wiring.Listener | None
 
     def apply(self, config: Config) -> None:
         """Put a reloaded configuration into effect, but for what needs a restart."""
@@ -216,6 +218,10 @@ class _Process:
     async def _serve(self, store: Store, front: Server) -> None:
         """Run the children until a signal, then let calls in flight finish."""
         storage = self.boot.storage
+        try:
+            self.admin = wiring.listen(self.boot)
+        except OSError as fault:
+            raise exits.StartError(str(fault)) from None
         self.committer = Committer(
             self.journal,
             self.clock,
@@ -236,7 +242,7 @@ class _Process:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._commit, front)
             nursery.start_soon(sweeper.serve)
-            nursery.start_soon(keep_up, store)
+            nursery.start_soon(keep_up, store, self.journal)
             nursery.start_soon(memory.serve)
             settle_memory()
             self.service.start(self.committer, self.journal.dedup_key)
@@ -245,10 +251,25 @@ class _Process:
             self._log_listening(front)
             self.notifier.ready()
             await nursery.start(watch, self.reloader)
-            await self.stop.wait()
-            await self._finish_calls(front)
+            async with trio.open_nursery() as pages:  # ends by itself, at most 10 s after the stop
+                await pages.start(self._serve_admin, front)
+                await self.stop.wait()
+                await self._finish_calls(front)
             nursery.cancel_scope.cancel()
         log.info("committer stopped; every answered change is on disk")
+
+    async def _serve_admin(self, front: Server, task_status: trio.TaskStatus[None]) -> None:
+        await wiring.serve(
+            self.admin,
+            clock=self.clock,
+            journal=self.journal,
+            committer=self.committer,
+            reloader=self.reloader,
+            policy=lambda: self.policy,
+            grpc_address=Address(front.host, front.port),
+            stop=self.stop,
+            task_status=task_status,
+        )
 
     async def _commit(self, front: Server) -> None:
         try:
@@ -286,10 +307,10 @@ class _Process:
         )
 
 
-async def keep_up(store: Store) -> None:
-    """Make segments ahead, drop dead ones and sync in the background, until cancelled."""
+async def keep_up(store: Store, journal: Journal) -> None:
+    """Make segments ahead, drop and compact dead ones, sync in the background, until cancelled."""
     while True:
-        pause_ms = await store.maintain()
+        pause_ms = await store.maintain(journal.has_writes)
         await trio.sleep(pause_ms / 1000)
 
 

@@ -176,31 +176,10 @@ class QueueService(QueueServiceServicer):
         return jobs, rejections
 
     def _new_job(self, checked: validate.Checked) -> NewJob:
-        job_id = wire.new_job_id()
         trace, span = checked.trace, self._span
         if trace is None and span is not None:
             trace = span.context()
-        body = wire.encode_body(
-            wire.id_text(job_id),
-            checked.queue,
-            checked.job_type,
-            checked.priority,
-            checked.max_attempts,
-            checked.payload,
-            checked.custom,
-            trace,
-            checked.scheduled,
-        )
-        key = checked.idempotency_key
-        return NewJob(
-            checked.queue,
-            job_id,
-            body,
-            checked.priority,
-            checked.max_attempts,
-            checked.due_ms,
-            None if key is None else self._dedup_key(checked.queue, key),
-        )
+        return checked.new_job(wire.new_job_id(), trace, self._dedup_key)
 
     def _count_rejection(
         self, job: pb.EnqueueRequest, rejection: pb.JobRejection, index: int | None

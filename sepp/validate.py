@@ -6,7 +6,7 @@ INVALID_ARGUMENT.
 All lengths are UTF-8 bytes; limits are inclusive.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from attrs import define
@@ -17,7 +17,7 @@ from sepp import wire
 from sepp._generated import queue_pb2 as pb
 from sepp.config.names import queue_name_fault
 from sepp.config.policy import QueuePolicy
-from sepp.core.commands import Directive
+from sepp.core.commands import Directive, NewJob
 from sepp.core.limits import QueueLimits
 
 PRIORITY_MAX: Final = 9
@@ -47,6 +47,35 @@ class Checked:
     custom: Mapping[str, pb.PrimitiveValue] | None
     due_ms: int
     scheduled: bytes | None
+
+    def new_job(
+        self,
+        job_id: bytes,
+        trace: pb.TraceContext | None,
+        dedup_key: Callable[[str, str], bytes],
+    ) -> NewJob:
+        """The job as it goes to the committer, under its id and with the trace to store."""
+        body = wire.encode_body(
+            wire.id_text(job_id),
+            self.queue,
+            self.job_type,
+            self.priority,
+            self.max_attempts,
+            self.payload,
+            self.custom,
+            trace,
+            self.scheduled,
+        )
+        key = self.idempotency_key
+        return NewJob(
+            self.queue,
+            job_id,
+            body,
+            self.priority,
+            self.max_attempts,
+            self.due_ms,
+            None if key is None else dedup_key(self.queue, key),
+        )
 
 
 def byte_length(text: str) -> int:

@@ -9,16 +9,25 @@ import pytest
 import trio
 import trio.testing
 import trustme
+from starlette.responses import StreamingResponse
 
 from sepp import http1
 
 BIG = 4 * 1024 * 1024
 
 
+async def pieces() -> AsyncIterator[bytes]:
+    yield b"a"
+    yield b"b"
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close"})
+        return
+    if scope["path"] == "/streamed":
+        await StreamingResponse(pieces())(scope, receive, send)
         return
     if scope["path"] == "/fault":
         raise RuntimeError("planted")
@@ -172,6 +181,33 @@ async def test_stop_closes_idle_connections_at_once() -> None:
     ):
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+
+        stop.set()
+
+        async for _chunk in stream:
+            pass
+
+
+async def test_a_connection_that_had_a_streamed_answer_is_closed_when_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http1, "HEADERS_S", 0.05)
+
+    async with listener() as (port, _):
+        answer = await talk(port, b"GET /streamed HTTP/1.1\r\nHost: a\r\n\r\n")
+
+    assert answer.endswith(b"1\r\nb\r\n0\r\n\r\n")
+
+
+async def test_stop_closes_a_connection_that_had_a_streamed_answer() -> None:
+    async with (
+        listener(grace_s=30) as (port, stop),
+        await trio.open_tcp_stream("127.0.0.1", port) as stream,
+    ):
+        await stream.send_all(b"GET /streamed HTTP/1.1\r\nHost: a\r\n\r\n")
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += await stream.receive_some()
 
         stop.set()
 

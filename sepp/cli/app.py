@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError
 from sepp import __version__, exits
 from sepp.cli.config import config
 from sepp.cli.health import health
+from sepp.cli.options import UsageError
 from sepp.cli.serve import serve
 from sepp.config.errors import ConfigError
 
@@ -37,10 +38,34 @@ app: Final = App(
 app.command(serve)
 app.command(health)
 app.command(config)
+LAZY: Final = {
+    "enqueue": "sepp.cli.enqueue:enqueue",
+    "work": "sepp.cli.work:work",
+    "queues": "sepp.cli.queues:queues",
+    "jobs": "sepp.cli.queues:jobs",
+    "job": "sepp.cli.queues:job",
+    "dead": "sepp.cli.dead:dead",
+    "queue": "sepp.cli.queues:queue",
+    "audit": "sepp.cli.audit:audit",
+    "top": "sepp.cli.top:top",
+    "completion": "sepp.cli.completion:completion",
+}
+"""Verbs whose modules are imported when they are used: they need the client, or rich."""
+for _name, _place in LAZY.items():
+    app.command(_place, name=_name)
+
+
+def load_all() -> App:
+    """Return the app with every verb imported, for what is said about all of them."""
+    for name in LAZY:
+        assert app[name].help is not None
+    return app
 
 
 def run(tokens: Sequence[str]) -> int:
     """Run one command line (without the program's name) and return its exit code."""
+    if not tokens or tokens[0].startswith("-"):
+        load_all()
     try:
         command, bound, _ = app.parse_args(tokens, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
@@ -48,6 +73,8 @@ def run(tokens: Sequence[str]) -> int:
     try:
         code = command(*bound.args, **bound.kwargs)
         sys.stdout.flush()
+    except UsageError as fault:
+        return _fail(f"{fault}. See {PROGRAM} --help.", exits.USAGE)
     except (ConfigError, exits.StartError) as fault:
         return _fail(str(fault), exits.FAILED)
     except BrokenPipeError:

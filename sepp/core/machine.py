@@ -174,9 +174,19 @@ class Machine:
         """Return a job in any state, None if there is none of that id."""
         return statistics.job_row(self.table, job_id)
 
-    def job_page(self, queue: str, state: int, *, cursor: int | None, limit: int) -> JobPage:
+    def job_page(
+        self,
+        queue: str,
+        state: int,
+        *,
+        cursor: int | None,
+        limit: int,
+        is_newest_first: bool = False,
+    ) -> JobPage:
         """Return one page of the jobs of a queue in one state; see `statistics.job_page`."""
-        return statistics.job_page(self.table, queue, state, cursor=cursor, limit=limit)
+        return statistics.job_page(
+            self.table, queue, state, cursor=cursor, limit=limit, is_newest_first=is_newest_first
+        )
 
     def audit_page(self, *, before: int | None, limit: int) -> list[tuple[int, int, int]]:
         """Return (sequence, at_ms, slot) of audit entries below `before`, newest first."""

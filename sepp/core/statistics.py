@@ -116,7 +116,8 @@ class JobRow:
     failed_at.
 
     `reason_slot` is where the last nack's reason is, -1 if none was given; flags say whether the
-    job died of it. Slots are good for reading bodies until the next command.
+    job died of it. `cursor` is the job's own place in the order of its state. Slots are good for
+    reading bodies until the next command.
     """
 
     slot: int
@@ -132,6 +133,7 @@ class JobRow:
     enqueued_ms: int
     body_length: int
     reason_slot: int
+    cursor: int
 
 
 @frozen
@@ -229,10 +231,21 @@ def totals(table: JobTable) -> Totals:
 def job_row(table: JobTable, job_id: bytes) -> JobRow | None:
     """Return a job in any state, None if there is none of that id."""
     slot = table.find_job(job_id)
-    return None if slot < 0 else _row(table, slot)
+    return None if slot < 0 else _row(table, slot, _cursor(table, slot))
 
 
-def _row(table: JobTable, slot: int) -> JobRow:
+def _cursor(table: JobTable, slot: int) -> int:
+    slots = table.slots
+    state = slots.state[slot]
+    if state == READY:
+        lane = PRIORITY_COUNT - 1 - slots.priority[slot]
+        return lane << _LANE_SHIFT | slots.order[slot] << 32 | slot
+    # Leases are sorted by the steady clock; the column holds the wall.
+    skew_ms = table.skews.get(slot, 0) if state == LEASED else 0
+    return (slots.at_ms[slot] - skew_ms) << 32 | slot
+
+
+def _row(table: JobTable, slot: int, cursor: int) -> JobRow:
     slots = table.slots
     assert slots.table(slot) == JOBS
     return JobRow(
@@ -249,10 +262,19 @@ def _row(table: JobTable, slot: int) -> JobRow:
         enqueued_ms=slots.enqueued_ms[slot],
         body_length=slots.body_length[slot],
         reason_slot=table.reason_slots.get(slot, -1),
+        cursor=cursor,
     )
 
 
-def job_page(table: JobTable, name: str, state: int, *, cursor: int | None, limit: int) -> JobPage:
+def job_page(
+    table: JobTable,
+    name: str,
+    state: int,
+    *,
+    cursor: int | None,
+    limit: int,
+    is_newest_first: bool = False,
+) -> JobPage:
     """Return jobs of a queue in one state, from behind `cursor` on.
 
     Ready jobs come in the order of delivery, the others by due time, lease end, failed_at or when
@@ -265,14 +287,15 @@ def job_page(table: JobTable, name: str, state: int, *, cursor: int | None, limi
         state: READY, SCHEDULED, LEASED, DEAD or ASIDE.
         cursor: `next_cursor` of the page before, None for the first.
         limit: How many jobs at most, at least 1.
+        is_newest_first: Go through the order from its end; not for ready jobs.
     """
     assert limit > 0
     queue = table.queues.get(name)
     if queue is None:
         return JobPage((), None)
-    after = -1 if cursor is None else cursor
     if state == READY:
-        keys = _ready_keys(queue, after)
+        assert not is_newest_first
+        keys = _ready_keys(queue, -1 if cursor is None else cursor)
     else:
         ordering = {
             SCHEDULED: queue.scheduled,
@@ -280,9 +303,12 @@ def job_page(table: JobTable, name: str, state: int, *, cursor: int | None, limi
             DEAD: queue.dead,
             ASIDE: queue.aside,
         }[state]
-        keys = _keys_after(ordering, after)
+        if is_newest_first:
+            keys = ordering.irange(None, cursor, inclusive=(True, False), reverse=True)
+        else:
+            keys = _keys_after(ordering, -1 if cursor is None else cursor)
     found = list(islice(keys, limit + 1))
-    rows = tuple(_row(table, key & SLOT_MASK) for key in found[:limit])
+    rows = tuple(_row(table, key & SLOT_MASK, key) for key in found[:limit])
     return JobPage(rows, found[limit - 1] if len(found) > limit else None)
 
 

@@ -264,12 +264,11 @@ class Channel:
         call = self._calls.pop(event.stream_id, None)
         if call is None:
             return
-        status = grpc.read_status(event.headers)
-        if status is None:
-            status = grpc.http_fault(dict(event.headers).get(b":status", b""))
+        said = grpc.read_status(event.headers)
+        status = said or grpc.http_fault(dict(event.headers).get(b":status", b""))
         if not event.end_stream:
             self._session.reset_stream(event.stream_id, http2.CANCEL)
-        self._finish(call, call.result(status))
+        self._finish(call, call.result(status, is_answer=said is not None))
 
     def _handle_other(self, event: http2.Event, kind: type) -> None:
         if kind is http2.StreamClosed:

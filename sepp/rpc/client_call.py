@@ -98,13 +98,16 @@ class ClientCall:
         elif self._assembler.received == self._assembler.total:
             self.message = self._assembler.finish()
 
-    def result(self, status: grpc.Fault | None) -> Result:
-        """Return what the call came to, its stream ended with `status`; None: it brought none."""
+    def result(self, status: grpc.Fault | None, *, is_answer: bool = True) -> Result:
+        """Return what the call came to, its stream ended with `status`; None: it brought none.
+
+        `is_answer`: the status is the server's own, not made from what HTTP says.
+        """
         message = self.message
         if status is None:
             return grpc.RpcError(StatusCode.INTERNAL, "the answer ended without a status")
         if status[0] is not StatusCode.OK:
-            return grpc.RpcError(*status)
+            return grpc.RpcError(*status, is_answer=is_answer)
         if type(message) is bytes:
             return message
         if message is None:

@@ -251,11 +251,10 @@ class Connection:
         for call in (*reversed(outbound.answers), *reversed(outbound.held.values())):
             if pending <= self._limits.max_outbound_bytes:
                 break
-            if self._calls.pop(call.stream_id, None) is not None:
+            if call.stream_id in self._calls:
                 pending -= sum(map(len, call.messages))
-                outbound.recall(call)
+                outbound.give_up(call, http2.ENHANCE_YOUR_CALM)
                 call.leave()
-                self._session.reset_stream(call.stream_id, http2.ENHANCE_YOUR_CALM)
                 self._poller.touch(self)
 
     # The ends of things.
@@ -265,11 +264,12 @@ class Connection:
         call = self._calls.pop(stream_id, None)
         if call is None:
             self._outbound.stream_gone(stream_id)
+            if self._outbound.window_moved():  # it may have left room for others
+                self._poller.touch(self)
             return
         self._poller.timers.clear(call)
         if call.held_bytes:
             self._inbound.release_bytes(call)
-            self._poller.touch(self)  # reading may go on
         self._outbound.recall(call)
         call.leave()
 
@@ -290,8 +290,6 @@ class Connection:
             return
         if not call.is_open:
             if self._outbound.expire(call):
-                self._session.reset_stream(call.stream_id, http2.CANCEL)
-                self._outbound.window_moved()
                 self._poller.touch(self)
             return
         if call.deadline is not None and now_s >= call.deadline:

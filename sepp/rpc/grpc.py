@@ -58,13 +58,23 @@ class RpcError(RpcFailedError):  # type: ignore[misc]  # purerpc has no types
         text: The status message.
         is_unprocessed: True when the server certainly never saw the call, so that sending it again
             cannot do anything twice.
+        is_answer: True when the server sent this status; False when it was found out on this side,
+            such as a connection that broke with the call under way.
     """
 
-    def __init__(self, code: StatusCode, text: str, *, is_unprocessed: bool = False) -> None:
+    def __init__(
+        self,
+        code: StatusCode,
+        text: str,
+        *,
+        is_unprocessed: bool = False,
+        is_answer: bool = False,
+    ) -> None:
         super().__init__(Status(code, text))
         self.code = code
         self.text = text
         self.is_unprocessed = is_unprocessed
+        self.is_answer = is_answer
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.text}"

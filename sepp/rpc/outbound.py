@@ -40,6 +40,7 @@ class Outbound:
     __slots__ = (
         "_blocked",
         "_cut",
+        "_is_clogged",
         "_pings",
         "_poller",
         "_session",
@@ -76,6 +77,7 @@ class Outbound:
         self._unsure: dict[int, Call] = {}  # in the write under way, with someone to tell
         self._starts: dict[int, int] = {}  # where in that write they begin, while it is partly sent
         self._cut: list[int] = []  # answered while their body is still arriving
+        self._is_clogged = False  # answers are held because the engine holds enough
         self.queued_bytes = 0
         self.stream_window = http2.DEFAULT_WINDOW_BYTES  # what the peer gives a new stream
         self.end_code: int | None = None
@@ -96,15 +98,17 @@ class Outbound:
             events = session.events()
             if events:
                 self._settle(events)
-            if not data:
-                return
-            transport.send(data)
-            if transport.unsent:
+            if self._is_clogged and session.queued_body_size() <= _ENGINE_BYTES:
+                self._is_clogged = False
+                self.window_moved()
+            if data:
+                transport.send(data)
+                if transport.unsent:
+                    if self._unsure:
+                        self._starts = http2.first_offsets(data, set(self._unsure))
+                    return
                 if self._unsure:
-                    self._starts = http2.first_offsets(data, set(self._unsure))
-                return
-            if self._unsure:
-                self._be_sure()
+                    self._be_sure()
             if not self.answers:
                 return
 
@@ -149,8 +153,13 @@ class Outbound:
                 or engine_bytes > _ENGINE_BYTES
                 or (stream_window <= 0 and self._is_shut(stream_id))
             ):
-                self.held[stream_id] = call
-                self._wait_for_peer(call)
+                if call.leave_by is not None and call.leave_by <= self._poller.now:
+                    # Its timer was cleared by a movement of the window that did not help.
+                    self.give_up(call, http2.CANCEL)
+                else:
+                    self.held[stream_id] = call
+                    self._is_clogged = engine_bytes > _ENGINE_BYTES
+                    self._wait_for_peer(call)
                 continue
             del calls[stream_id]
             message = call.messages[0]
@@ -273,15 +282,22 @@ class Outbound:
             self._judge(call)
 
     def expire(self, call: Call) -> bool:
-        """The peer did not take an answer in time: forget it; True if its stream must be reset."""
+        """The peer did not take an answer in time: reset its stream; True if so."""
         if self._blocked.get(call.stream_id) is call:
             self.stream_gone(call.stream_id)
-            return True
-        if self.held.get(call.stream_id) is call:
-            del self.calls[call.stream_id]
-            self.recall(call)
-            return True
-        return False
+            self._session.reset_stream(call.stream_id, http2.CANCEL)
+        elif self.held.get(call.stream_id) is call:
+            self.give_up(call, http2.CANCEL)
+        else:
+            return False
+        self.window_moved()  # it may have left room for others
+        return True
+
+    def give_up(self, call: Call, error_code: int) -> None:
+        """Reset the stream of an answer that is not with the engine."""
+        del self.calls[call.stream_id]
+        self.recall(call)
+        self._session.reset_stream(call.stream_id, error_code)
 
     def close(self) -> None:
         """The connection ends: tell of every answer of which no byte was sent."""

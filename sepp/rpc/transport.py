@@ -256,9 +256,14 @@ def tls_server_context(cert_path: str | Path, key_path: str | Path) -> ssl.SSLCo
     return context
 
 
-def tls_client_context(ca_path: str | Path | None = None) -> ssl.SSLContext:
-    """Return a context for channels; `ca_path` replaces the system's certificate authorities."""
-    context = ssl.create_default_context(cafile=ca_path)
+def tls_client_context(
+    ca_path: str | Path | None = None, ca_pem: str | None = None
+) -> ssl.SSLContext:
+    """Return a context for channels.
+
+    A file or a text of certificate authorities in PEM replaces the system's.
+    """
+    context = ssl.create_default_context(cafile=ca_path, cadata=ca_pem)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([_ALPN])
     return context

@@ -44,12 +44,13 @@ class Allowance:
 
     def take(self, now_s: float) -> bool:
         """Use one; False when there is none left."""
+        if self.left < 1:
+            self.left = min(self._most, self.left + (now_s - self._at) * self._rate)
+            self._at = now_s
+            if self.left < 1:
+                return False
         self.left -= 1
-        if self.left > 0:
-            return True
-        self.left = min(self._most, self.left + (now_s - self._at) * self._rate)
-        self._at = now_s
-        return self.left > 0
+        return True
 
     def earn(self, count: int) -> None:
         """Give some back, never above the burst."""

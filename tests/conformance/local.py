@@ -31,7 +31,7 @@ from sepp.service import QueueService
 from sepp.sweeper import Sweeper
 from tests.conformance.client import RESPONSES, Client, M
 from tests.fakes.simvfs import SimVFS
-from tests.spine.desk import START_MS, trio_clock_ns
+from tests.spine.desk import START_MS, Gate, trio_clock_ns
 
 HOUR_MS = 3_600_000
 
@@ -110,7 +110,10 @@ class Wall:
 class LocalClient(Client):
     """A running service and everything behind it."""
 
-    def __init__(self, service: QueueService, committer: Committer, machine: Machine) -> None:
+    def __init__(
+        self, service: QueueService, committer: Committer, machine: Machine, store: Store
+    ) -> None:
+        self.store = store
         self.service = service
         self.committer = committer
         self.machine = machine
@@ -146,6 +149,7 @@ class Place:
     disk: SimVFS = field(factory=SimVFS)
     wall: Wall = field(factory=Wall)
     is_sweeping: bool = True
+    gate: Gate | None = None  # to hold commits back
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[LocalClient]:
@@ -159,7 +163,7 @@ class Place:
             options=Options(segment_bytes=1 << 20),
             vfs=self.disk,
             clock_ms=lambda: self.wall.now_ms,
-            run_in_worker=run_inline,
+            run_in_worker=self.gate or run_inline,
         )
         await store.become_writer()
         clock.resume(store.position().log_clock_ms)
@@ -187,7 +191,7 @@ class Place:
             nursery.start_soon(committer.serve)
             if self.is_sweeping:
                 nursery.start_soon(sweeper.serve)
-            yield LocalClient(service, committer, machine)
+            yield LocalClient(service, committer, machine, store)
             machine.check()
             nursery.cancel_scope.cancel()
         self.disk = self.disk.crash()

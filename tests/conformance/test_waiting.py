@@ -10,8 +10,10 @@ from purerpc import StatusCode
 from trio.testing import MockClock
 
 from sepp._generated import queue_pb2 as pb
+from sepp.core.commands import GiveBack, Release, Requeue
 from sepp.rpc.channel import RpcError
-from tests.conformance.client import SocketClient, connected, job, later, moment, span
+from sepp.wire import id_bytes
+from tests.conformance.client import DEAD_LETTER, SocketClient, connected, job, later, moment, span
 from tests.conformance.conftest import Servers
 from tests.conformance.local import local
 
@@ -55,6 +57,29 @@ async def test_a_waiter_is_woken_by(rpc: SocketClient, queue: str, what: str) ->
         await let_arrive(rpc)
         await (NEW | AGAIN)[what](rpc, queue, held)
     assert [each.attempt for each in found] == [2 if what in AGAIN else 1]
+
+
+@pytest.mark.parametrize("what", ["a requeue", "a release", "a lease given back"])
+async def test_an_operator_wakes_a_waiter_by(autojump_clock: MockClock, what: str) -> None:
+    async with local(storage={"dead_letter_retention_ms": 60_000}) as rpc:
+        await rpc.enqueue("q")
+        held = await rpc.take("q")
+        raw = id_bytes(held.id)
+        assert raw is not None
+        if what == "a requeue":
+            await rpc.nack(held, retry=DEAD_LETTER)
+        request = pb.ReserveRequest(
+            queues=["q"], lease_duration=span(1000), wait_timeout=span(LONG_MS)
+        )
+        waiter = rpc.start("Reserve", request)
+        commands = {
+            "a requeue": Requeue("q", [raw]),
+            "a release": Release(raw, 1),
+            "a lease given back": GiveBack(raw, 1),
+        }
+        await rpc.run(commands[what])
+        (found,) = (await waiter.result(pb.ReserveResponse)).jobs
+        assert found.attempt == (2 if what == "a release" else 1)
 
 
 async def let_arrive(rpc: SocketClient) -> None:

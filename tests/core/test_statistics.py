@@ -1,5 +1,7 @@
 """What metrics and admin pages see: depths, counters, pages that seek."""
 
+import pytest
+
 from sepp.core.commands import DeadLetter
 from sepp.core.limits import QueueLimits
 from sepp.core.slots import DEAD, LEASED, READY, SCHEDULED
@@ -165,6 +167,54 @@ def test_reload_gives_queues_their_new_limits_at_once() -> None:
     limits = {name: queue.limits for name, queue in world.machine.table.queues.items()}
     assert limits["a"].max_queue_depth == 1
     assert world.machine.table.queue("new").limits.max_queue_depth == 0
+
+
+def full_world() -> World:
+    """Return one queue with three jobs in each state, in an order of their own."""
+    world = World(retention_ms=60_000)
+    for place in range(3):
+        world.pass_ms(7)
+        world.enqueue(delay_ms=900 - 100 * place)
+        dead = world.enqueue()[0]
+        world.reserve()
+        world.nack(dead, directive=2)
+        world.enqueue()
+        world.reserve(lease_ms=500 + 100 * place)
+    world.enqueue(count=2, priority=3)
+    world.enqueue(priority=8)
+    world.step_wall(5000)  # the wall leaves the steady clock, by which leases are sorted
+    world.enqueue()
+    world.reserve(lease_ms=450)
+    return world
+
+
+@pytest.mark.parametrize("state", [SCHEDULED, LEASED, DEAD])
+def test_pages_from_the_end_are_the_others_reversed(state: int) -> None:
+    world = full_world()
+    forward = world.machine.job_page("q", state, cursor=None, limit=99).jobs
+
+    backward = []
+    cursor = None
+    while True:
+        page = world.machine.job_page("q", state, cursor=cursor, limit=2, is_newest_first=True)
+        backward += page.jobs
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+
+    assert len(forward) >= 3
+    assert backward == list(reversed(forward))
+
+
+@pytest.mark.parametrize("state", [READY, SCHEDULED, LEASED, DEAD])
+def test_a_job_knows_its_own_place_in_the_listing(state: int) -> None:
+    world = full_world()
+    rows = world.machine.job_page("q", state, cursor=None, limit=99).jobs
+
+    for place, row in enumerate(rows):
+        assert world.machine.job_row(row.job_id) == row
+        rest = world.machine.job_page("q", state, cursor=row.cursor, limit=99).jobs
+        assert rest == rows[place + 1 :]
 
 
 def test_totals_keep_what_forgotten_queues_counted() -> None:

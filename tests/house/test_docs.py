@@ -8,6 +8,9 @@ import re
 import subprocess
 import sys
 
+from cyclopts import App
+
+from sepp.cli.app import load_all
 from tests.house.sources import ROOT, listing, python_files, repository_files, text_of, tree_of
 
 HANDBOOK = "sepp/OPERATING.md"
@@ -48,6 +51,30 @@ def verbs() -> set[str]:
     return {f"sepp-trio {verb}" for verb in found}
 
 
+def all_verbs() -> list[tuple[str, App]]:
+    """Return every verb of the command line with its whole name, verbs of groups too."""
+
+    def walk(name: str, group: App) -> list[tuple[str, App]]:
+        # The app lists its own --help and --version among its commands.
+        verbs = [verb for verb in group if not verb.startswith("-")]
+        if not verbs:
+            return [(name, group)]
+        return [found for verb in verbs for found in walk(f"{name} {verb}", group[verb])]
+
+    return walk("sepp-trio", load_all())
+
+
+def options() -> set[str]:
+    """Return every option of every verb."""
+    return {
+        option
+        for _, verb in all_verbs()
+        for argument in verb.assemble_argument_collection()
+        for option in argument.names[:1]
+        if option.startswith("--")
+    }
+
+
 def configuration_keys() -> set[str]:
     """Return section and key names of the example file, those that stand commented out included."""
     example = command_line("config", "example") if command_line("--help") else ""
@@ -67,10 +94,11 @@ def metrics() -> set[str]:
 
 
 def log_lines() -> set[str]:
-    """Return the log lines of the server, info and above."""
+    """Return the log lines of the server, info and above. A client's go to its program's log."""
     return {
         node.args[0].value
         for path in python_files("sepp/", "segstore/")
+        if not path.startswith("sepp/client/")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -87,6 +115,19 @@ def test_every_verb_is_in_the_handbook() -> None:
     assert missing == [], listing(missing)
 
 
+def test_every_option_is_in_the_handbook() -> None:
+    assert len(options()) > 20
+    missing = missing_from_handbook(options())
+    assert missing == [], listing(missing)
+
+
+def test_every_verb_has_an_example_of_itself_in_its_help() -> None:
+    mute = [name for name, verb in all_verbs() if f"`{name}" not in str(verb.help)]
+    # A shell reads this one's output; its name is not what the example begins with.
+    assert mute == ["sepp-trio completion"], listing(mute)
+    assert len(all_verbs()) > 15
+
+
 def test_every_configuration_key_is_in_the_handbook() -> None:
     missing = missing_from_handbook(configuration_keys())
     assert missing == [], listing(missing)
@@ -100,3 +141,14 @@ def test_every_metric_is_in_the_handbook() -> None:
 def test_every_log_line_is_in_the_handbook() -> None:
     missing = missing_from_handbook(log_lines())
     assert missing == [], listing(missing)
+
+
+def test_the_reference_of_the_client_is_fresh() -> None:
+    check = subprocess.run(
+        [sys.executable, "tools/gen_client_reference", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert check.returncode == 0, check.stdout + check.stderr

@@ -145,6 +145,8 @@ class RawPeer:
         self.frames: list[Frame] = []
         self.goaway: tuple[int, int] | None = None  # (last stream, error code)
         self.is_ended = False
+        self.sent_bytes = 0
+        self.received_bytes = 0
         self._buffer = b""
         self._decoder = hpack.Decoder()
 
@@ -161,6 +163,7 @@ class RawPeer:
 
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
+        self.sent_bytes += len(data)
 
     async def close(self) -> None:
         await self.stream.aclose()
@@ -177,6 +180,7 @@ class RawPeer:
         if not data:
             self.is_ended = True
             return False
+        self.received_bytes += len(data)
         buffer, at = self._buffer + data, 0
         while len(buffer) >= at + 9:
             size = int.from_bytes(buffer[at : at + 3], "big")

@@ -6,6 +6,7 @@ import trio
 from purerpc import StatusCode
 
 from sepp.rpc.channel import RpcError
+from tests.rpc.frames import RawPeer
 from tests.rpc.support import ECHO, FAULTY, PARK, REFUSE, calling, serving
 
 
@@ -79,3 +80,19 @@ async def test_a_purerpc_service_may_be_added_by_context_manager():
 
     async with serving(Other()) as harness, calling(harness) as channel:
         assert await channel.unary("/other.Other/Hello", b"") == b"hello"
+
+
+async def test_statistics_count_what_the_sockets_saw():
+    async with serving() as harness:
+        peer = await RawPeer.greeted(harness.port)
+        await peer.call(1, ECHO, b"x" * 1000)
+        now = harness.server.statistics()
+
+        assert (now.connections, now.accepted, now.refused, now.calls) == (1, 1, 0, 1)
+        assert now.bytes_in == peer.sent_bytes
+        assert now.bytes_out == peer.received_bytes
+        await peer.close()
+        await harness.until(lambda: harness.server.statistics().connections == 0)
+        now = harness.server.statistics()
+        assert (now.bytes_in, now.bytes_out) == (peer.sent_bytes, peer.received_bytes)
+        assert dict(now.closed) == {"peer": 1}

@@ -5,10 +5,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from sepp.rpc.channel import Channel, ClientCall
 from sepp.rpc.client_call import Result
+from sepp.rpc.limits import TransportLimits
 from tests.rpc.support import ECHO, PARK, calling, serving
 
 # Ten times what any of this may take, in real seconds: a hang fails instead of blocking the run.
 HANG_SECONDS = 10
+# No timer of the channel's own may wake it meanwhile.
+QUIET = TransportLimits(preface_timeout_ms=600_000, keepalive_interval_ms=600_000)
 
 
 async def settle(channel: Channel) -> None:
@@ -18,7 +21,7 @@ async def settle(channel: Channel) -> None:
 
 
 async def test_calls_begun_behind_a_first_one_do_not_wait_for_its_answer():
-    async with serving() as harness, calling(harness) as channel:
+    async with serving() as harness, calling(harness, limits=QUIET) as channel:
         answers: list[Result] = []
         answered = trio.Event()
 
@@ -38,7 +41,7 @@ async def test_calls_begun_behind_a_first_one_do_not_wait_for_its_answer():
 
 
 async def test_the_deadline_of_a_call_that_is_alone_is_kept():
-    async with serving() as harness, calling(harness) as channel:
+    async with serving() as harness, calling(harness, limits=QUIET) as channel:
         ended = trio.Event()
 
         await settle(channel)

@@ -122,6 +122,31 @@ async def test_a_peer_with_many_request_bytes_unanswered_is_not_read_until_answe
         await peer.close()
 
 
+async def test_many_small_requests_unanswered_pause_reading_as_well():
+    limits = TransportLimits(max_connection_request_bytes=MIB)
+    async with serving(limits=limits, message_bytes_max=MIB) as harness:
+        peer = await RawPeer.greeted(harness.port)
+        calls = b"".join(request(n, PARK, message(bytes(10_000))) for n in range(1, 401, 2))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.send, calls)
+            await harness.until(lambda: harness.server.statistics().request_bytes > MIB)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(harness.methods.parked) < 200
+            await harness.until(lambda: answer_all(harness) == 200)
+        await peer.until_answered(*range(1, 401, 2))
+
+        assert {peer.answer(n).status for n in range(1, 401, 2)} == {0}
+        await peer.close()
+
+
+def answer_all(harness) -> int:
+    """Answer whatever has come; return how many calls came so far."""
+    for call in harness.methods.parked:
+        call.respond(b"")
+    harness.server.flush()
+    return len(harness.methods.parked)
+
+
 async def test_a_hang_up_is_heard_while_the_peer_is_not_read():
     limits = TransportLimits(max_connection_request_bytes=MIB)
     async with serving(limits=limits, message_bytes_max=MIB) as harness:
@@ -227,13 +252,14 @@ async def test_a_shut_window_of_the_connection_holds_answers_back_in_order():
         await peer.call(9, "/test.Test/None")
         assert [peer.answer(n).headers for n in (3, 5, 7)] == [{}, {}, {}]
 
-        await peer.send(window_update(0, 15))
+        # One more call comes with the window: those that wait are before it.
+        await peer.send(request(11, SIZED, message(b"10")) + window_update(0, 15))
         await peer.until_answered(3)
-        await peer.call(11, "/test.Test/None")
-        assert [peer.answer(n).headers for n in (5, 7)] == [{}, {}]
+        await peer.call(13, "/test.Test/None")
+        assert [peer.answer(n).headers for n in (5, 7, 11)] == [{}, {}, {}]
 
         await peer.send(WIDE)
-        await peer.until_answered(5, 7)
+        await peer.until_answered(5, 7, 11)
         assert harness.methods.undelivered == 0
         await peer.close()
 
@@ -257,6 +283,47 @@ async def test_a_window_that_stays_shut_costs_the_stream_and_the_answer_comes_ba
         assert (await other.call(3, ECHO)).status == 0
         await peer.close()
         await other.close()
+
+
+async def test_small_movements_of_a_shut_window_do_not_gain_time(mock_clock):
+    limits = TransportLimits(keepalive_interval_ms=1_000_000)
+    async with serving(limits=limits) as harness:
+        peer = await RawPeer.greeted(harness.port, window(0))
+        await peer.send(request(1, SIZED, message(b"100")))
+        for number in range(7):
+            await peer.call(2 * number + 3, "/test.Test/None")
+            mock_clock.jump(5)
+            await peer.send(window_update(0, 1) + frames.settings(id_4=0))
+        answer = await peer.until_answered(1)
+
+        assert (answer.reset_code, answer.headers) == (frames.CANCEL, {})
+        assert harness.methods.undelivered == 1
+        await peer.close()
+
+
+@pytest.mark.parametrize("how", ["reset", "time"])
+async def test_few_answers_begin_while_streams_wait_for_their_windows(mock_clock, how):
+    limits = TransportLimits(keepalive_interval_ms=1_000_000)
+    async with serving(limits=limits) as harness:
+        peer = await RawPeer.greeted(harness.port, window(1) + WIDE)
+        for stream_id in (1, 3):
+            await peer.send(request(stream_id, SIZED, message(b"%d" % MIB)))
+        await peer.until_frame(frames.DATA, 1)
+        mock_clock.jump(20)
+        for stream_id in (5, 7):
+            await peer.send(request(stream_id, SIZED, message(b"%d" % MIB)))
+        await peer.call(9, "/test.Test/None")
+        begun = [n for n in (1, 3, 5, 7) if peer.answer(n).headers]
+        assert begun == [1]
+
+        if how == "reset":
+            await peer.send(reset(1))
+        else:
+            mock_clock.jump(11)
+        await peer.until_frame(frames.DATA, 2)
+
+        assert peer.of_kind(frames.DATA)[-1].stream_id == (3 if how == "reset" else 5)
+        await peer.close()
 
 
 async def test_a_window_that_dribbles_costs_the_stream_but_the_answer_stands(mock_clock):
@@ -304,6 +371,11 @@ async def test_a_peer_that_does_not_read_is_read_no_more_and_then_cut_off(mock_c
         await other.call(1, ECHO)
         await harness.until(lambda: harness.server._front.connections)
         await other.call(3, ECHO)
+        seen = harness.server.statistics().bytes_in
+        await peer.send(request(41, ECHO, message(b"not read any more")))
+        await other.call(5, ECHO)
+        assert harness.server.statistics().bytes_in < seen + 200
+        assert harness.methods.undelivered == 0
         mock_clock.jump(31)
         await harness.until(lambda: "write_stall" in harness.server.statistics().closed)
 

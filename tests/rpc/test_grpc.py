@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import tracemalloc
 
 import pytest
 from purerpc import StatusCode
@@ -67,8 +68,14 @@ def test_the_fault_of_a_large_message_gives_found_and_limit():
 
 
 def test_a_gzip_bomb_is_not_unpacked_beyond_the_limit():
-    code, text = assemble(message(GZIP_BOMB, 1), 10_000, limit=10_000, encoding=b"gzip")
+    tracemalloc.start()
+    try:
+        code, text = assemble(message(GZIP_BOMB, 1), 10_000, limit=10_000, encoding=b"gzip")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
+    assert peak_bytes < 200_000
     assert code is StatusCode.OUT_OF_RANGE
     assert text == "message grows beyond 10000 bytes when decompressed, the limit"
 

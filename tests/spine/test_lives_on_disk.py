@@ -129,5 +129,5 @@ class ManyLivesOnDisk(LivesOnDisk):
     """The same for as long as it takes."""
 
 
-ManyLivesOnDisk.TestCase.settings = settings(LivesOnDisk.TestCase.settings, max_examples=1500)
+ManyLivesOnDisk.TestCase.settings = settings(LivesOnDisk.TestCase.settings, max_examples=500)
 TestManyLivesOnDisk = pytest.mark.long(ManyLivesOnDisk.TestCase)

@@ -1,0 +1,1 @@
+"""The pages under `/admin/`: rendered on the server, whole without script."""
