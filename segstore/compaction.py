@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from segstore.built import BuiltFrame
 from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout
@@ -40,7 +41,7 @@ from segstore.victim import (
     take_places,
 )
 from segstore.workers import Lane
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.writer import LogWriter
 
 # Tells whether columns hold changes that are in no batch yet.
 HasChanges = Callable[[], bool]

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import trio
 
 from segstore.bodies import BodyCache
+from segstore.built import BuiltFrame
 from segstore.options import Counters, Position
 from segstore.workers import Lane, RunInWorker
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.writer import LogWriter
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from segstore.built import BuiltFrame
 from segstore.compaction import Compactor, HasChanges
 from segstore.events import log
 from segstore.flusher import Flusher
@@ -20,7 +21,7 @@ from segstore.options import Options, Room
 from segstore.segment import Segment, Spare, SyncFailed, make_file, sync_names
 from segstore.usage import Usage
 from segstore.workers import Lane
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.writer import LogWriter
 
 # Free space, in segments, below which new bodies are refused, and from which they are taken again.
 LOW_SEGMENTS: Final = 2

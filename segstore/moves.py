@@ -11,11 +11,12 @@ from struct import Struct
 from typing import Final
 
 from segstore.batch import DAMAGED, DEL, PADDING, PUT, STATE
+from segstore.built import BuiltFrame
 from segstore.layout import HeadLayout, aligned
 from segstore.local import MOVE, MOVE_HEAD_FORMAT
 from segstore.slots import Slots
 from segstore.usage import Usage
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.writer import LogWriter
 
 # Of one copy, in bytes: a frame of many small ones is a matter of time, not of the disk.
 RECORD_COST: Final = 512

@@ -23,6 +23,7 @@ from segstore.batch import (
     encode_private,
     encode_u32,
 )
+from segstore.built import BuiltFrame
 from segstore.errors import StoreFailed
 from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, aligned
@@ -31,32 +32,6 @@ from segstore.options import Counters, Options
 from segstore.scan import LogState
 from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
-
-
-@dataclass(slots=True, eq=False)
-class BuiltFrame:
-    """A frame in memory, at its place.
-
-    Attributes:
-        offset, end: Where it lies in its segment.
-        data: Its bytes, until they are written.
-        bodies: That it puts or moves, by slot.
-        last_lsn, log_clock_ms, epoch: Where the log stands behind it.
-        is_rider: Written along with the frame before it, for whoever wants that one.
-        is_written: Whether the disk has it, as durably as its writer asked for.
-    """
-
-    segment: Segment
-    offset: int
-    end: int
-    data: bytes
-    record_count: int
-    last_lsn: int
-    log_clock_ms: int
-    epoch: int
-    bodies: dict[int, bytes] | None = None
-    is_rider: bool = False
-    is_written: bool = False
 
 
 @dataclass(slots=True)

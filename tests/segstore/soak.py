@@ -1,11 +1,13 @@
-"""Long loads on a real disk: how large the directory gets, how long commits take, what idling costs.
+"""Long loads on a real disk: how large the directory gets, how long commits take, what idling
+costs.
 
     python -m tests.segstore.soak churn DIRECTORY --count 2000000
     python -m tests.segstore.soak rewrite DIRECTORY --count 100000 --rounds 60
 
 `churn`: entries are put, changed and deleted around two that stay. `rewrite`: the heads of the same
-entries are changed for ever. Both print the largest size of the directory on the way, the size after
-a pause, what was written in another pause, and commit latencies with and without copies under way.
+entries are changed for ever. Both print the largest size of the directory on the way, the size
+after a pause, what was written in another pause, and commit latencies with and without copies under
+way.
 """
 
 import argparse
