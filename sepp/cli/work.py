@@ -140,7 +140,7 @@ def environment_of(payload: Payload | None, ctx: JobCtx) -> dict[str, str]:
         "SEPP_ATTEMPT": str(ctx.attempt),
         "SEPP_MAX_ATTEMPTS": str(ctx.max_attempts),
         "SEPP_ENCODING": "" if payload is None else payload.encoding,
-        "SEPP_CUSTOM": json.dumps(ctx.custom),
+        "SEPP_CUSTOM": json.dumps(dict(ctx.custom), sort_keys=True),
     }
     # A variable cannot hold a NUL; a job type could.
     return inherited | {name: value.replace("\0", "") for name, value in fields.items()}

@@ -73,6 +73,13 @@ STORE_GAUGES: Final = _rows(
         "1 while the index file is built and old entries are searched for without it.",
         "",
     ),
+    (
+        "victim",
+        "sepp_store_victim_segment",
+        "sepp.store.victim_segment",
+        "Number of the segment whose rest is being copied; 0: none.",
+        "",
+    ),
     ("is_failed", "sepp_store_failed", "sepp.store.failed", "1 once the store has failed.", ""),
 )
 
@@ -90,6 +97,20 @@ STORE_COUNTERS: Final = _rows(
     ("sync_count", "sepp_store_syncs_total", "sepp.store.syncs", "Syncs of segments.", ""),
     ("roll_count", "sepp_store_rolls_total", "sepp.store.rolls", "Segments begun.", ""),
     ("drop_count", "sepp_store_drops_total", "sepp.store.drops", "Segments dropped.", ""),
+    (
+        "moved_count",
+        "sepp_store_moved_records_total",
+        "sepp.store.moved_records",
+        "Records copied.",
+        "",
+    ),
+    (
+        "moved_bytes",
+        "sepp_store_moved_bytes_total",
+        "sepp.store.moved",
+        "What was copied out of mostly dead segments.",
+        "By",
+    ),
     (
         "spare_made_count",
         "sepp_store_spares_made_total",
