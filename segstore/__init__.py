@@ -5,6 +5,7 @@ will, and a body that is written once. Batches are atomic. `Store` is the way in
 used, FORMAT.md is what it leaves on the disk.
 """
 
+from segstore.built import Batch
 from segstore.errors import (
     BodyDamaged,
     FormatRefused,
@@ -15,7 +16,7 @@ from segstore.errors import (
 )
 from segstore.options import Options, Position, Room, StoreStatistics
 from segstore.slots import ABSENT, UNKNOWN, Slots
-from segstore.store import Batch, Store
+from segstore.store import Store
 from segstore.vfs import VFS, File, RealVFS
 from segstore.workers import Lane, RunInWorker, TrioWorkers, run_inline
 

@@ -22,6 +22,8 @@ FRAME_MAGIC: Final = b"\xf5SF1"
 FRAME_VERSION: Final = 1
 FRAME_HEADER_BYTES: Final = 80
 FRAME_BYTES_MAX: Final = 0xFFFF_FFF8
+# Frame flag: the moved body in it was damaged already where it was copied from.
+DAMAGED: Final = 1
 
 BATCH_MAGIC: Final = b"SCB1"
 BATCH_VERSION: Final = 1
@@ -55,6 +57,7 @@ class FrameHeader:
     local_first: int
     previous_crc: int
     canonical_crc: int
+    flags: int = 0
     # Where the parts begin, from the start of the segment, and the frame CRC: set by `parse_frame`.
     locals_at: int = 0
     canonical_at: int = 0
@@ -112,7 +115,7 @@ def encode_private(header: FrameHeader, private: bytes, salt: int) -> tuple[byte
     head = _FRAME.pack(
         FRAME_MAGIC,
         FRAME_VERSION,
-        0,
+        header.flags,
         FRAME_HEADER_BYTES,
         header.frame_bytes,
         header.record_count,
@@ -133,22 +136,26 @@ def encode_private(header: FrameHeader, private: bytes, salt: int) -> tuple[byte
     return b"".join((head, _CRC.pack(crc), private)), crc
 
 
-def parse_frame(data: memoryview, offset: int, segment: int, salt: int) -> FrameHeader | str:
+def parse_frame(
+    data: memoryview, offset: int, segment: int, salt: int, *, base: int = 0
+) -> FrameHeader | str:
     """Read the frame at `offset`; nothing of its canonical batch and bodies is checked here.
 
     Args:
-        data: The bytes of a segment, from its start.
+        data: Bytes of a segment.
+        offset: From the start of the segment.
         segment, salt: Of that segment.
+        base: Where in the segment `data` starts.
 
     Returns:
         The header, or what is wrong.
     """
-    if offset + FRAME_HEADER_BYTES > len(data):
+    if offset - base + FRAME_HEADER_BYTES > len(data):
         return "the file ends inside a frame header"
     (
         magic,
         version,
-        _flags,
+        flags,
         header_bytes,
         frame_bytes,
         record_count,
@@ -165,7 +172,7 @@ def parse_frame(data: memoryview, offset: int, segment: int, salt: int) -> Frame
         canonical_crc,
         _zero,
         crc,
-    ) = _WHOLE_FRAME.unpack_from(data, offset)
+    ) = _WHOLE_FRAME.unpack_from(data, offset - base)
     if magic != FRAME_MAGIC or version != FRAME_VERSION or header_bytes != FRAME_HEADER_BYTES:
         return "no frame starts here"
     private_at = offset + FRAME_HEADER_BYTES
@@ -177,40 +184,31 @@ def parse_frame(data: memoryview, offset: int, segment: int, salt: int) -> Frame
         return "the lengths of the frame do not agree"
     if offset8 << 3 != offset or frame_segment != segment:
         return f"this frame belongs to segment {frame_segment} at {offset8 << 3}"
-    if canonical_at > len(data):
+    if canonical_at - base > len(data):
         return "the file ends inside a frame"
-    found = crc32(data[private_at:canonical_at], crc32(data[offset : private_at - 4], salt))
+    found = crc32(data[offset - base : private_at - base - 4], salt)
+    found = crc32(data[private_at - base : canonical_at - base], found)
     if found != crc:
         return f"frame CRC mismatch: expected {crc:08x}, found {found:08x}"
     return FrameHeader(
-        frame_bytes,
-        record_count,
-        local_count,
-        local_bytes,
-        canonical_bytes,
-        body_bytes,
-        moved_bytes,
-        offset,
-        frame_segment,
-        synced_off,
-        local_first,
-        previous_crc,
-        canonical_crc,
-        locals_at,
-        canonical_at,
-        bodies_at,
-        moved_at,
-        crc,
-    )
+        frame_bytes, record_count, local_count, local_bytes, canonical_bytes, body_bytes,
+        moved_bytes, offset, frame_segment, synced_off, local_first, previous_crc, canonical_crc,
+        flags, locals_at, canonical_at, bodies_at, moved_at, crc,
+    )  # fmt: skip
 
 
-def parse_batch(data: memoryview, frame: FrameHeader, record_bytes: int) -> BatchHeader | str:
+def parse_batch(
+    data: memoryview, frame: FrameHeader, record_bytes: int, *, base: int = 0
+) -> BatchHeader | str:
     """Read the canonical batch of a frame and check its CRC; nothing of its bodies.
+
+    Args:
+        data, base: As in `parse_frame`.
 
     Returns:
         The header, or what is wrong. The records lie BATCH_HEADER_BYTES behind `canonical_at`.
     """
-    start, end = frame.canonical_at, frame.bodies_at
+    start, end = frame.canonical_at - base, frame.bodies_at - base
     if end > len(data):
         return "the file ends inside a batch"
     magic, version, size, uuid, epoch, first, count, body_bytes, clock, previous, crc = (

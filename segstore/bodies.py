@@ -34,7 +34,7 @@ class BodyCache:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.byte_count = 0
-        self._pending: deque[dict[int, bytes]] = deque()  # one dict a batch, oldest first
+        self._pending: deque[dict[int, bytes]] = deque()  # one dict a frame, oldest first
         self._recent: OrderedDict[int, bytes] = OrderedDict()
 
     def __len__(self) -> int:
@@ -54,13 +54,19 @@ class BodyCache:
         return self.get if self._pending else self._recent.get
 
     def add_pending(self, bodies: dict[int, bytes]) -> None:
-        """Hold the bodies of a batch that was just built."""
+        """Hold the bodies of a frame that was just built."""
         self._pending.append(bodies)
 
-    def commit(self, bodies: dict[int, bytes]) -> None:
-        """Note that the oldest pending batch is on disk: its bodies may go when room is needed."""
+    def commit(self, bodies: dict[int, bytes], *, is_kept: bool = True) -> None:
+        """Note that the oldest pending bodies are on disk: they may go when room is needed.
+
+        Args:
+            is_kept: False: they go at once; they were only moved.
+        """
         oldest = self._pending.popleft()
-        assert oldest is bodies, "batches are written in the order they were built"
+        assert oldest is bodies, "frames are written in the order they were built"
+        if not is_kept:
+            return
         recent, byte_count = self._recent, self.byte_count
         for slot, body in bodies.items():
             before = recent.pop(slot, None)

@@ -11,10 +11,11 @@ from operator import itemgetter
 from zlib import crc32
 
 from segstore.batch import DEL, PADDING, PUT, STATE
-from segstore.compaction import Usage
+from segstore.built import BuiltFrame
 from segstore.layout import HeadLayout
 from segstore.slots import Slots
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.usage import Usage
+from segstore.writer import LogWriter
 
 
 class Builder:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import trio
 
 from segstore.bodies import BodyCache
+from segstore.built import BuiltFrame
 from segstore.options import Counters, Position
 from segstore.workers import Lane, RunInWorker
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.writer import LogWriter
 
 
 @dataclass(slots=True, eq=False)
@@ -28,11 +29,19 @@ class Flusher:
     spare_made: trio.Event | None = None
     _turn: trio.Lock = field(default_factory=trio.Lock)
 
-    async def flush(self, frame: BuiltFrame, *, is_durable: bool = False) -> None:
+    @property
+    def is_busy(self) -> bool:
+        """Whether someone is writing, or has built a batch that is about to be written."""
+        return self._turn.locked() or any(frame.record_count for frame in self.writer.unwritten)
+
+    async def flush(
+        self, frame: BuiltFrame, *, is_durable: bool = False, is_lazy: bool = False
+    ) -> None:
         """Return when `frame` and all before it are on disk.
 
         Args:
-            is_durable: As in `LogWriter.write`.
+            is_durable: In `buffer` mode too. That sync takes no turn: nobody waits for it.
+            is_lazy: As in `LogWriter.write`.
 
         Raises:
             StoreFailed: a write or sync failed, now or before.
@@ -41,10 +50,11 @@ class Flusher:
             self.check()
             if not frame.is_written:
                 frames = self._up_to(frame)
+                is_lazy = is_lazy and not any(each.record_count for each in frames)
                 await self._wait_for_files(frames)
-                await self._write(frames, is_durable=is_durable)
-            elif is_durable and frame.segment.synced < frame.end:
-                await self.guarded(lambda: self.writer.sync(frame.segment), Lane.COMMIT)
+                await self._write(frames, is_lazy=is_lazy)
+        if is_durable and frame.segment.synced < frame.end:
+            await self.guarded(lambda: self.writer.sync(frame.segment), Lane.MAINTENANCE)
 
     def check(self) -> None:
         """Raise StoreFailed if the store has failed."""
@@ -59,12 +69,14 @@ class Flusher:
             raise self.writer.fail(problem, "nothing is acknowledged any more") from problem
 
     def _up_to(self, frame: BuiltFrame) -> list[BuiltFrame]:
-        """Return the unwritten frames up to `frame`, oldest first."""
-        frames = []
+        """Return the unwritten frames up to `frame` and those that ride on it, oldest first."""
+        frames: list[BuiltFrame] = []
+        is_found = False
         for each in self.writer.unwritten:
-            frames.append(each)
-            if each is frame:
+            if is_found and not each.is_rider:
                 break
+            frames.append(each)
+            is_found = is_found or each is frame
         return frames
 
     async def _wait_for_files(self, frames: list[BuiltFrame]) -> None:
@@ -75,15 +87,15 @@ class Flusher:
             await self.spare_made.wait()
             self.check()
 
-    async def _write(self, frames: list[BuiltFrame], *, is_durable: bool) -> None:
+    async def _write(self, frames: list[BuiltFrame], *, is_lazy: bool) -> None:
         writer, counters = self.writer, self.counters
-        await self.run_in_worker(lambda: writer.write(frames, is_durable=is_durable), Lane.COMMIT)
+        await self.run_in_worker(lambda: writer.write(frames, is_lazy=is_lazy), Lane.COMMIT)
         for frame in frames:
             assert writer.unwritten.popleft() is frame
             frame.is_written = True
             counters.written_bytes += len(frame.data)
             if frame.bodies is not None:
-                self.cache.commit(frame.bodies)
+                self.cache.commit(frame.bodies, is_kept=frame.record_count > 0)
                 frame.bodies = None
             if frame.record_count:
                 counters.batches += 1

@@ -71,8 +71,7 @@ class HashIndex:
         pause: Pause = trio.lowlevel.checkpoint,
     ) -> None:
         self.recent_max = recent_max
-        self.discard_count = 0
-        self.failure_count = 0
+        self.discard_count = self.failure_count = 0
         self._columns = columns
         self._vfs = vfs
         self._directory = directory
@@ -89,8 +88,7 @@ class HashIndex:
         self._located = Located()
         self._search_count = 0  # under way
         self._has_old_file = False
-        self._skip = 0
-        self._backoff = 1
+        self._skip, self._backoff = 0, 1
 
     # Looking up.
 
@@ -223,8 +221,8 @@ class HashIndex:
             self._vfs.sync_dir(self._directory)
         except OSError as problem:
             log.warning("index not closed cleanly", path=self._path, error=problem)
-            if index is not None:
-                index.file.close()
+            self._file = index
+            self.abandon()
 
     def abandon(self) -> None:
         """Close files and leave what is on disk; the next `open` builds it anew."""
@@ -345,6 +343,8 @@ class HashIndex:
         """Take over what the work has made."""
         work, self._work = self._work, None
         if not isinstance(work, IndexBuild):
+            if work is not None and not work.moved_count:
+                self._skip = _BACKOFF_MAX  # all in full buckets: not again and again
             return
         columns = self._columns
         for slot in work.left:

@@ -150,16 +150,16 @@ class IndexFile:
 
     # Changing.
 
-    def add(self, bucket: int, page: bytes, entries: list[int]) -> int:
+    def add(self, bucket: int, page: bytes, entries: list[int]) -> list[int]:
         """Make the image of a bucket with more entries; when room is short, old ones go first.
 
         Args:
             bucket: Whose.
             page: As it is on disk or pending.
-            entries: To add, each `hash << 32 | slot`.
+            entries: To add, each `hash << 32 | slot`. Some may be there already.
 
         Returns:
-            How many of `entries`, from the first on, found room.
+            Those that found no room.
 
         Raises:
             IndexDamaged: Delete the file.
@@ -168,13 +168,14 @@ class IndexFile:
         room = ENTRIES_MAX - len(held) // ENTRY_BYTES
         if len(entries) > room:
             kept = {each for each in unpack_entries(held) if self._is_current(each)}
+            entries = [each for each in entries if each not in kept]
             held = pack_entries(kept)
             room = ENTRIES_MAX - len(kept)
             self._put(bucket, held, kept)
         added = entries[:room]
         self._set_image(bucket, pack_page(bucket, held + pack_entries(added)))
         set_filter(self.filters, bucket, added)
-        return len(added)
+        return entries[room:]
 
     def next_split(self) -> int:
         """Return the bucket that is split next."""

@@ -25,6 +25,9 @@ class Merge:
         table: Whose entries.
         count_max: How many at most.
         run_in_worker: Where blocking calls run.
+
+    Attributes:
+        moved_count: Entries that are no longer recent.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Merge:
     ) -> None:
         recent = columns.recent[table]
         self.index = index
+        self.moved_count = 0
         self._columns = columns
         self._table = table
         self._run_in_worker = run_in_worker
@@ -91,18 +95,17 @@ class Merge:
         index, groups = self.index, self._groups
         buckets = self._order[self._merged : self._merged + _STEP_BUCKETS]
         pages = await _read(index, buckets, self._run_in_worker)
-        counts = [
-            index.add(bucket, page, groups[bucket][0])
-            for bucket, page in zip(buckets, pages, strict=True)
-        ]
+        left: set[int] = set()
+        for bucket, page in zip(buckets, pages, strict=True):
+            left.update(index.add(bucket, page, groups[bucket][0]))
         await write_pending(index, self._run_in_worker)
         recent = self._columns.recent[self._table]
-        for bucket, count in zip(buckets, counts, strict=True):
-            entries, keys = groups.pop(bucket)
-            self._left += len(entries) - count
-            for entry, key in zip(entries[:count], keys[:count], strict=True):
-                if recent.get(key) == entry & 0xFFFFFFFF:
+        for bucket in buckets:
+            for entry, key in zip(*groups.pop(bucket), strict=True):
+                if recent.get(key) == entry & 0xFFFFFFFF and entry not in left:
                     del recent[key]
+                    self.moved_count += 1
+        self._left += len(left)
         self._merged += len(buckets)
 
     async def _split_some(self) -> bool:

@@ -22,7 +22,8 @@ _SEGLIST: Final = Struct("<QQQQII")
 _ENTRY: Final = Struct("<QQII")
 _ONE: Final = Struct("<Q")
 _SEAL: Final = Struct("<QQ")
-_MOVE: Final = Struct("<QQII")
+MOVE_HEAD_FORMAT: Final = "QQII"
+_MOVE: Final = Struct(f"<{MOVE_HEAD_FORMAT}")
 
 SEAL_BYTES: Final = _HEAD.size + _SEAL.size
 

@@ -12,14 +12,16 @@ from typing import Final
 
 import trio
 
-from segstore.compaction import Usage
+from segstore.built import BuiltFrame
+from segstore.compaction import Compactor, HasChanges
 from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.local import SegmentDrop
 from segstore.options import Options, Room
 from segstore.segment import Segment, Spare, SyncFailed, make_file, sync_names
+from segstore.usage import Usage
 from segstore.workers import Lane
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.writer import LogWriter
 
 # Free space, in segments, below which new bodies are refused, and from which they are taken again.
 LOW_SEGMENTS: Final = 2
@@ -27,6 +29,7 @@ ENOUGH_SEGMENTS: Final = 3
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PAUSE_MS: Final = 1000  # nothing is due before
+_SOON_MS: Final = 20  # a commit comes along, if there are any
 _DROP_ROUNDS: Final = 8  # in one call of `maintain`
 
 
@@ -42,6 +45,7 @@ class Maintenance:
     writer: LogWriter
     flusher: Flusher
     usage: Usage
+    compactor: Compactor
     options: Options
     clock_ms: Callable[[], int]
     room: Room = Room.OK
@@ -52,8 +56,9 @@ class Maintenance:
     _is_running: bool = False
     _leaving: list[Segment] = field(default_factory=list)  # SEGDROP built, file perhaps still there
     _leaving_frame: BuiltFrame | None = None
+    _is_waiting: bool = False  # whether that frame was left to the next commit
 
-    async def maintain(self) -> int:
+    async def maintain(self, has_changes: HasChanges | None) -> int:
         """Do what is due; return after how many ms to call again at the latest."""
         assert not self._is_running, "one call of maintain at a time"
         self._is_running = True
@@ -64,10 +69,15 @@ class Maintenance:
                 return _PAUSE_MS
             if free >= self.options.segment_bytes:
                 await self._make_spare()
-            for _ in range(_DROP_ROUNDS):
-                if not await self._drop_dead():
-                    break
-            return await self._settle(self.clock_ms())
+            await self._drop_dead()
+            wait_ms = await self.compactor.work(self.clock_ms(), has_changes, self._space())
+            if wait_ms is None and self.usage.is_copied:
+                await self._drop_dead()
+                wait_ms = _SOON_MS  # there may be another
+            settle_ms = await self._settle(self.clock_ms())
+            if self._leaving:
+                wait_ms = _SOON_MS
+            return settle_ms if wait_ms is None else min(wait_ms, settle_ms)
         finally:
             self._is_running = False
 
@@ -103,6 +113,16 @@ class Maintenance:
         if active is None or (spare is not None and spare.file is not None):
             return self.room
         return Room.NONE if active.end >= self.options.seal_bytes else self.room
+
+    def _space(self) -> int:
+        """Return the bytes that can be written without new space on the disk; -1: no matter."""
+        if self.room is Room.OK:
+            return -1
+        active, spare = self.writer.active, self.writer.spare
+        assert active is not None
+        segment_bytes = self.options.segment_bytes
+        space = 0 if active.is_sealed else max(0, segment_bytes - active.end)
+        return space + segment_bytes if spare is not None and spare.file is not None else space
 
     async def _make_spare(self) -> None:
         """Make the next segment ahead; a full disk is no failure, it only leaves less room."""
@@ -140,28 +160,47 @@ class Maintenance:
         )
         self.flusher.counters.spares_made += 1
 
-    async def _drop_dead(self) -> bool:
-        """Drop the segments in which nothing counts any more; return whether there were any.
+    async def _drop_dead(self) -> None:
+        """Drop the segments in which nothing counts any more.
 
         When they are gone the deletes at home there count no more, so others may follow.
         """
-        writer, flusher = self.writer, self.flusher
+        for _ in range(_DROP_ROUNDS):
+            if not self._leaving and not self._choose_dead():
+                return
+            frame = self._leaving_frame
+            assert frame is not None
+            if not frame.is_written and self.flusher.is_busy and not self._is_waiting:
+                self._is_waiting = True  # let a commit take it along
+                return
+            self._is_waiting = False
+            await self.flusher.flush(frame, is_durable=True)
+            await self._finish_drop()
+
+    def _choose_dead(self) -> bool:
+        """Note in the log that the dead segments are to go; return whether there are any."""
+        writer = self.writer
+        assert writer.active is not None
+        sealed = [each for each in writer.segments if each != writer.active.id]
+        self._leaving = [writer.segments[each] for each in self.usage.droppable(sealed)]
         if not self._leaving:
-            assert writer.active is not None
-            sealed = [each for each in writer.segments if each != writer.active.id]
-            dead = [writer.segments[each] for each in self.usage.droppable(sealed)]
-            if not dead:
-                return False
-            # From here on they are in no later list: a batch that rolls while this waits must not
-            # name what is about to go.
-            self._leaving_frame = writer.local_frame(*(SegmentDrop(each.id) for each in dead))
-            self._leaving = dead
-            for segment in dead:
-                segment.is_leaving = True
-        assert self._leaving_frame is not None
-        await flusher.flush(self._leaving_frame, is_durable=True)
+            return False
+        # From here on they are in no later list: a batch that rolls while this waits must not name
+        # what is about to go.
+        if writer.victim in [each.id for each in self._leaving]:
+            writer.victim = 0
+        for segment in self._leaving:
+            segment.is_leaving = True
+        self._leaving_frame = writer.local_frame(*(SegmentDrop(each.id) for each in self._leaving))
+        return True
+
+    async def _finish_drop(self) -> None:
+        """Take the files away, now that their drop is durable."""
+        writer, flusher = self.writer, self.flusher
         await flusher.guarded(lambda: self._remove(self._leaving), Lane.MAINTENANCE)
         for segment in self._leaving:
+            if segment.id == self.usage.victim:
+                self.compactor.end()
             del writer.segments[segment.id]
             self.usage.drop(segment.id)
             segment.is_dropped = True
@@ -169,7 +208,6 @@ class Maintenance:
                 segment.close()
             flusher.counters.drops += 1
         self._leaving = []
-        return True
 
     def _remove(self, segments: list[Segment]) -> None:
         """Take the files away; the names are durably gone on return, before any later drop."""
@@ -184,9 +222,10 @@ class Maintenance:
         writer, flusher, options = self.writer, self.flusher, self.options
         active = writer.active
         assert active is not None
-        if options.persist == "buffer":
+        # In `buffer` mode all is synced here, else what was copied while no commit came.
+        if active.synced < active.written and (options.persist == "buffer" or not flusher.is_busy):
             waited_ms = now_ms - self._synced_at_ms
-            if active.synced < active.written and not 0 <= waited_ms < options.buffer_sync_ms:
+            if not 0 <= waited_ms < options.buffer_sync_ms:
                 await flusher.guarded(lambda: writer.sync(active), Lane.MAINTENANCE)
                 self._synced_at_ms = now_ms
         if flusher.counters.records != self._record_count:

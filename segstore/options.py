@@ -28,6 +28,8 @@ class Options:
         idle_sync_ms: After this pause an empty frame notes how far the log is durable.
         recent_entries_max: How many entries may be found without the index file; about 150 bytes
             of RAM each.
+        compact_bytes_s: Pace of copying what still counts in mostly dead segments, bytes a second;
+            raised while the disk holds much too much. 0: only wholly dead segments are dropped.
         salvage_command: The whole command that the message of a refused open names.
     """
 
@@ -38,6 +40,7 @@ class Options:
     buffer_sync_ms: int = 1000
     idle_sync_ms: int = 50
     recent_entries_max: int = 131_072
+    compact_bytes_s: int = 8 << 20
     salvage_command: str = ""
 
     def __post_init__(self) -> None:
@@ -95,6 +98,8 @@ class StoreStatistics:
         batch_count, record_count, written_bytes: Committed.
         sync_count: Syncs of segments.
         roll_count, drop_count: Segments begun and dropped.
+        moved_count, moved_bytes: Copies made by compaction, and the bytes of their frames.
+        victim: Id of the segment under compaction; 0: none.
         spare_made_count: Segments made ahead.
         cache_entry_count, cache_bytes: Bodies in RAM that are committed.
         body_hit_count, body_read_count: Bodies served from RAM, and from disk.
@@ -117,6 +122,9 @@ class StoreStatistics:
     sync_count: int
     roll_count: int
     drop_count: int
+    moved_count: int
+    moved_bytes: int
+    victim: int
     spare_made_count: int
     cache_entry_count: int
     cache_bytes: int
@@ -142,6 +150,8 @@ class Counters:
     syncs: int = 0
     rolls: int = 0
     drops: int = 0
+    moved: int = 0
+    moved_bytes: int = 0
     spares_made: int = 0
     body_hits: int = 0
     body_reads: int = 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from segstore.compaction import Needed
+from segstore.batch import DAMAGED
 from segstore.directory import OpenDirectory
 from segstore.errors import FormatRefused, StoreDamaged
 from segstore.events import log
@@ -25,6 +25,7 @@ from segstore.redo import Redo
 from segstore.scan import Frame, LogState, SegmentScan
 from segstore.segment import Segment
 from segstore.slots import Slots
+from segstore.usage import Needed
 from segstore.vfs import VFS
 
 # Bytes replayed and bytes in all.
@@ -283,7 +284,8 @@ class Recovery:
         """Return `frame` unless a body of it is missing and no later frame vouches for it."""
         if not isinstance(frame, str):
             damaged = scan.damaged_bodies(frame)
-            if damaged and scan.voucher(frame.header.offset) is None:
+            is_known = frame.header.flags & DAMAGED
+            if damaged and not is_known and scan.voucher(frame.header.offset) is None:
                 return "; ".join(damaged)
             if damaged:
                 self._damaged_at[frame.header.offset] = damaged

@@ -1,6 +1,12 @@
 """Applying records to the slot table: the one way in which a log becomes state.
 
-Records are absolute and carry their LSN, so applying one twice changes nothing.
+Records are absolute and carry their LSN, so applying one twice changes nothing. Copies made by a
+compaction come later than the records they were made from, so they are out of the order of LSNs:
+
+- A delete ends every body older than itself, whatever came after: it is held against the LSN of the
+  PUT (`_born`), not of the last change. A STATE of a later life of the same key may have been
+  applied to the earlier one, because the delete between the two was copied forward.
+- A moved PUT has the LSN of the last change by then. No delete of its key lies between the two.
 """
 
 from array import array
@@ -9,11 +15,11 @@ from itertools import accumulate
 from typing import Any, Final
 
 from segstore.batch import DEL, PUT, STATE, decode_u32
-from segstore.compaction import Needed
 from segstore.layout import HeadLayout
 from segstore.local import Move
 from segstore.scan import Frame, SegmentScan
 from segstore.slots import Slots
+from segstore.usage import Needed
 
 # kind, table, 0, body length, body CRC, key, packed head
 Record = tuple[Any, ...]
@@ -38,6 +44,7 @@ class Redo:
         self.record_count = 0
         self._layout = layout
         self._rows = bytearray()
+        self._born = array("Q")  # LSN of the PUT that gave a slot its body
 
     def apply(self, scan: SegmentScan, frame: Frame) -> None:
         """Apply everything in `frame`."""
@@ -71,6 +78,7 @@ class Redo:
             self._rows[start : start + self._layout.head_bytes] = bytes(self._layout.head_bytes)
         slots.load_heads(self._rows)
         self._rows = bytearray()
+        self._born = array("Q")
 
     def _apply_new(self, records: list[Record], lsn: int, segment: int, offset8: int) -> bool:
         """Apply a batch that does nothing but put new entries of one table, column by column.
@@ -96,7 +104,7 @@ class Redo:
         self._grow_rows(stop)
         head_bytes = self._layout.head_bytes
         self._rows[first * head_bytes : stop * head_bytes] = b"".join(heads)
-        slots.lsn[first:stop] = array("Q", range(lsn, lsn + count))
+        slots.lsn[first:stop] = self._born[first:stop] = array("Q", range(lsn, lsn + count))
         slots.segment[first:stop] = array("I", [segment]) * count
         sizes = [(length + 7) >> 3 for length in lengths]
         slots.offset8[first:stop] = array("I", accumulate(sizes[:-1], initial=offset8))
@@ -111,6 +119,7 @@ class Redo:
         lsns, segments, offsets = slots.lsn, slots.segment, slots.offset8
         lengths, crcs, head_segments = slots.body_length, slots.body_crc, slots.head_segment
         allocate, rows, head_bytes = slots.allocate, self._rows, self._layout.head_bytes
+        born = self._born
         for kind, table, _zero, length, crc, key, head in records:
             if kind == STATE:
                 slot = tables[table].get(key, -1)
@@ -129,7 +138,7 @@ class Redo:
                 if lsn > lsns[slot]:
                     start = slot * head_bytes
                     rows[start : start + head_bytes] = head
-                    lsns[slot] = lsn
+                    lsns[slot] = born[slot] = lsn
                     segments[slot] = segment
                     offsets[slot] = offset8
                     lengths[slot] = length
@@ -138,7 +147,7 @@ class Redo:
                 offset8 += (length + 7) >> 3
             elif kind == DEL:
                 slot = tables[table].get(key, -1)
-                if slot >= 0 and lsn > lsns[slot]:
+                if slot >= 0 and lsn > born[slot]:
                     del tables[table][key]
                     slots.release(slot)
             lsn += 1
@@ -151,7 +160,7 @@ class Redo:
         self._count_needed(segment, {move.home: 1})
         slot = slots.find(table, key)
         if kind == DEL:
-            if slot >= 0 and move.lsn > slots.lsn[slot]:
+            if slot >= 0 and move.lsn > self._born[slot]:
                 del slots.recent[table][key]
                 slots.release(slot)
             return 0
@@ -165,6 +174,7 @@ class Redo:
         slots.lsn[slot] = move.lsn
         slots.head_segment[slot] = segment if kind == STATE else 0
         if kind == PUT:
+            self._born[slot] = move.lsn
             slots.segment[slot] = segment
             slots.offset8[slot] = offset8
             slots.body_length[slot] = length
@@ -181,4 +191,6 @@ class Redo:
     def _grow_rows(self, slot_count: int) -> None:
         missing = slot_count * self._layout.head_bytes - len(self._rows)
         if missing > 0:
-            self._rows.extend(bytes(max(missing, 4096 * self._layout.head_bytes)))
+            count = max(missing // self._layout.head_bytes, 4096)
+            self._rows.extend(bytes(count * self._layout.head_bytes))
+            self._born.frombytes(bytes(count * self._born.itemsize))

@@ -10,7 +10,6 @@ blocking part to `run_in_worker`.
 
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -18,7 +17,8 @@ import trio
 from segstore.batch import EPOCH
 from segstore.bodies import BodyCache, BodyReader
 from segstore.builder import Builder
-from segstore.compaction import Usage
+from segstore.built import Batch
+from segstore.compaction import Compactor, HasChanges
 from segstore.directory import OpenDirectory, open_directory
 from segstore.errors import BodyDamaged, StoreError
 from segstore.events import log
@@ -30,27 +30,34 @@ from segstore.maintenance import Maintenance
 from segstore.options import Counters, Options, Position, Room, StoreStatistics
 from segstore.recovery import Progress, Recovered, Recovery
 from segstore.slots import Slots
+from segstore.statistics import collect
+from segstore.usage import Usage
 from segstore.vfs import VFS, RealVFS
 from segstore.workers import Lane, RunInWorker, TrioWorkers
-from segstore.writer import BuiltFrame, LogWriter
+from segstore.writer import LogWriter
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Records that become durable together or not at all.
-
-    Attributes:
-        first_lsn: LSN of its first record.
-        count: Records; 0: there is nothing to commit.
-        log_clock_ms: Wall clock of the batch.
-        byte_count: What it adds to the log.
-    """
-
-    first_lsn: int
-    count: int
-    log_clock_ms: int
-    byte_count: int
-    frame: BuiltFrame | None
+def _open_index(
+    vfs: VFS,
+    directory: OpenDirectory,
+    recovered: Recovered,
+    run_in_worker: RunInWorker,
+    entropy: Callable[[int], bytes],
+    options: Options,
+) -> HashIndex:
+    """Use the index file if it fits what was recovered; otherwise it is built anew later."""
+    slots = recovered.slots
+    index = HashIndex(
+        slots,
+        vfs=vfs,
+        directory=directory.path,
+        store_uuid=directory.marker.store_uuid,
+        entropy=entropy,
+        run_in_worker=run_in_worker,
+        recent_max=options.recent_entries_max,
+    )
+    index.open(slots.changed_since(recovered.state.last_lsn - index.recent_max))
+    return index
 
 
 class Store:
@@ -111,7 +118,12 @@ class Store:
         self._builder = Builder(self.slots, self._usage, layout)
         position = Position(uuid, state.epoch, state.last_lsn, state.log_clock_ms)
         self._flusher = Flusher(self._writer, self._cache, self._counters, run_in_worker, position)
-        self._maintenance = Maintenance(self._writer, self._flusher, self._usage, options, clock_ms)
+        self._compactor = Compactor(
+            self._writer, self._flusher, self._usage, self.slots, layout, options
+        )
+        self._maintenance = Maintenance(
+            self._writer, self._flusher, self._usage, self._compactor, options, clock_ms
+        )
         self._is_closed = False
 
     @classmethod
@@ -160,35 +172,15 @@ class Store:
                     on_progress=on_progress,
                 )
                 recovered = recovery.run()
-                index = HashIndex(
-                    recovered.slots,
-                    vfs=disk,
-                    directory=path,
-                    store_uuid=directory.marker.store_uuid,
-                    entropy=entropy,
-                    run_in_worker=run,
-                    recent_max=chosen.recent_entries_max,
-                )
-                index.open(
-                    recovered.slots.changed_since(recovered.state.last_lsn - index.recent_max)
-                )
+                index = _open_index(disk, directory, recovered, run, entropy, chosen)
                 return directory, recovered, index, disk.free_bytes(path)
             except BaseException:
                 directory.lock.close()
                 raise
 
         directory, recovered, index, free = await run(recover, Lane.MAINTENANCE)
-        store = cls(
-            directory,
-            layout,
-            chosen,
-            disk,
-            recovered,
-            index,
-            run,
-            clock_ms=clock_ms,
-            entropy=entropy,
-        )
+        parts = (directory, layout, chosen, disk, recovered, index, run)
+        store = cls(*parts, clock_ms=clock_ms, entropy=entropy)
         store._maintenance.judge_room(free)
         return store
 
@@ -252,6 +244,7 @@ class Store:
             return Batch(first_lsn, 0, clock_ms, 0, None)
         assert frame.bodies is not None
         self._cache.add_pending(frame.bodies)
+        self._compactor.ride(frame)
         return Batch(
             first_lsn, frame.record_count, frame.log_clock_ms, frame.end - frame.offset, frame
         )
@@ -314,17 +307,22 @@ class Store:
         """Return what the disk has room for, as `maintain` found it; NONE once it has failed."""
         return self._maintenance.room_now()
 
-    async def maintain(self) -> int:
-        """Make segments ahead, drop dead ones, sync in the background: what is due.
+    async def maintain(self, has_changes: HasChanges | None = None) -> int:
+        """Make segments ahead, drop and compact mostly dead ones, sync in the background.
 
         Call it again and again from one task of yours, after at most as many ms as it returns.
         It uses no LSN and changes nothing that `scan` and `read_bodies` show.
+
+        Args:
+            has_changes: Tells whether keys and heads hold changes that are in no batch yet. While
+                it says no, work on the heads may be done here too; without it, only in the turn of
+                `build`.
 
         Raises:
             StoreFailed: final.
         """
         self._check()
-        pause_ms = await self._maintenance.maintain()
+        pause_ms = await self._maintenance.maintain(has_changes)
         if self._writer.active is not None:
             await self._index.maintain()
             if self._index.has_work():
@@ -333,30 +331,13 @@ class Store:
 
     def stats(self) -> StoreStatistics:
         """Return counts; never a scan."""
-        counters = self._counters
-        return StoreStatistics(
+        return collect(
+            self._counters,
+            self._segments,
+            self._usage,
+            self._cache,
+            self._index,
             entry_count=len(self.slots),
-            segment_count=len(self._segments),
-            log_bytes=sum(segment.end for segment in self._segments.values()),
-            live_bytes=sum(self._usage.live_bytes.values()),
-            needed_count=sum(map(self._usage.needed_count, self._segments)),
-            batch_count=counters.batches,
-            record_count=counters.records,
-            written_bytes=counters.written_bytes,
-            sync_count=counters.syncs,
-            roll_count=counters.rolls,
-            drop_count=counters.drops,
-            spare_made_count=counters.spares_made,
-            cache_entry_count=len(self._cache),
-            cache_bytes=self._cache.byte_count,
-            body_hit_count=counters.body_hits,
-            body_read_count=counters.body_reads,
-            body_damaged_count=counters.bodies_damaged,
-            recovered_record_count=counters.recovered_records,
-            cut_bytes=counters.cut_bytes,
-            recent_count=self._index.recent_count(),
-            bucket_count=self._index.bucket_count(),
-            is_building_index=self._index.is_building(),
             room=self.room(),
             is_failed=self._writer.failure is not None,
         )

@@ -23,6 +23,7 @@ from segstore.batch import (
     encode_private,
     encode_u32,
 )
+from segstore.built import BuiltFrame
 from segstore.errors import StoreFailed
 from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, aligned
@@ -31,30 +32,6 @@ from segstore.options import Counters, Options
 from segstore.scan import LogState
 from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
-
-
-@dataclass(slots=True, eq=False)
-class BuiltFrame:
-    """A frame in memory, at its place.
-
-    Attributes:
-        offset, end: Where it lies in its segment.
-        data: Its bytes, until they are written.
-        bodies: That its batch puts, by slot.
-        last_lsn, log_clock_ms, epoch: Where the log stands behind it.
-        is_written: Whether the disk has it, as durably as the persist mode says.
-    """
-
-    segment: Segment
-    offset: int
-    end: int
-    data: bytes
-    record_count: int
-    last_lsn: int
-    log_clock_ms: int
-    epoch: int
-    bodies: dict[int, bytes] | None = None
-    is_written: bool = False
 
 
 @dataclass(slots=True)
@@ -139,8 +116,20 @@ class LogWriter:
         self.spare = plan_spare(self.directory, header)
         return self.spare
 
-    def reserve(self, record_count: int, body_bytes: int, *, moved_bytes: int = 0) -> Place:
-        """Say where a frame with so many records and bytes of bodies will lie."""
+    def reserve(
+        self,
+        record_count: int,
+        body_bytes: int,
+        *,
+        moves: Sequence[bytes] = (),
+        moved_bytes: int = 0,
+    ) -> Place:
+        """Say where a frame with so many records and bytes of bodies will lie.
+
+        Args:
+            moves: Encoded MOVE records.
+            moved_bytes: Of their bodies.
+        """
         active = self.active
         local: list[Local] = []
         if active is None or active.is_sealed:
@@ -152,18 +141,19 @@ class LogWriter:
         records = record_count * self._layout.record_bytes
         canonical = BATCH_HEADER_BYTES + aligned(records) if record_count else 0
         private = FRAME_HEADER_BYTES + 8 * record_count
-        encoded = b"".join(map(encode_local, local)) if local else b""
+        encoded = b"".join((*map(encode_local, local), *moves)) if local or moves else b""
+        local_count = len(local) + len(moves)
         frame_bytes = private + len(encoded) + canonical + body_bytes + moved_bytes
         if active.end + frame_bytes + SEAL_BYTES > self.options.seal_bytes:
             frame_bytes += SEAL_BYTES
             seal = Seal(active.end + frame_bytes, self._state.last_lsn + record_count)
             encoded += encode_local(seal)
-            local.append(seal)
+            local_count += 1
             active.is_sealed = True
         if frame_bytes > FRAME_BYTES_MAX:
             raise ValueError(f"a batch of {frame_bytes} bytes does not fit a frame")
         offset = active.end + private + len(encoded) + canonical
-        return Place(active.id, offset, record_count, body_bytes, moved_bytes, len(local), encoded)
+        return Place(active.id, offset, record_count, body_bytes, moved_bytes, local_count, encoded)
 
     def fill(
         self,
@@ -174,6 +164,7 @@ class LogWriter:
         hints: Sequence[int] = (),
         homes: Sequence[int] = (),
         clock_ms: int = 0,
+        flags: int = 0,
     ) -> BuiltFrame:
         """Make the frame that `place` was reserved for; it waits to be written.
 
@@ -182,6 +173,7 @@ class LogWriter:
             bodies: Of the PUTs, then of the moved ones, in order, each followed by its padding.
             hints, homes: One for each record.
             clock_ms: Wall clock of the batch; the log clock does not go back for it.
+            flags: Of the frame.
         """
         active = self.active
         assert active is not None
@@ -207,6 +199,7 @@ class LogWriter:
             state.local_next,
             active.last_crc,
             crc,
+            flags,
         )
         head, frame_crc = encode_private(header, private, active.salt)
         data = b"".join((head, canonical, *bodies))
@@ -287,12 +280,13 @@ class LogWriter:
 
     # Writing frames, on a worker thread.
 
-    def write(self, frames: Sequence[BuiltFrame], *, is_durable: bool) -> None:
+    def write(self, frames: Sequence[BuiltFrame], *, is_lazy: bool = False) -> None:
         """Write frames in order; on return they are as durable as the persist mode says.
 
         Args:
             frames: The oldest unwritten ones.
-            is_durable: Sync whatever the persist mode says.
+            is_lazy: Sync nothing but what lies before a new segment. Nobody waits for these frames;
+                the next sync of their segment takes them along.
 
         Raises:
             StoreFailed: also noted in `failure`.
@@ -305,30 +299,37 @@ class LogWriter:
                 while stop < len(frames) and frames[stop].segment is segment:
                     stop += 1
                 is_left = segment is not frames[-1].segment
-                self._write_run(segment, frames[start:stop], is_durable=is_durable or is_left)
+                self._write_run(
+                    segment,
+                    frames[start:stop],
+                    is_durable=is_left,
+                    is_lazy=is_lazy and not is_left,
+                )
                 start = stop
         except OSError as problem:
             count = sum(frame.record_count for frame in frames)
             raise self.fail(problem, f"not acknowledging {count} records") from problem
 
     def _write_run(
-        self, segment: Segment, frames: Sequence[BuiltFrame], *, is_durable: bool
+        self, segment: Segment, frames: Sequence[BuiltFrame], *, is_durable: bool, is_lazy: bool
     ) -> None:
         """Write frames that lie side by side in one segment."""
         persist = self.options.persist
-        if frames[0].offset == SEGMENT_HEADER_BYTES:
+        start = frames[0].offset
+        if start == SEGMENT_HEADER_BYTES:
             self._sync_before(segment)
         file = segment.writing_file() or self._make(segment)
         data = frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames)
-        assert segment.written == frames[0].offset
-        is_dsync = persist == "sync_data"
-        write_all(file, data, frames[0].offset, is_dsync=is_dsync)
+        assert segment.written == start
+        # RWF_DSYNC syncs no more than it writes, so what lies before must be durable already.
+        is_dsync = persist == "sync_data" and not is_lazy and segment.synced >= start
+        write_all(file, data, start, is_dsync=is_dsync)
         segment.written = frames[-1].end
-        if persist == "sync_all" or is_durable:
-            self.sync(segment)
-        elif is_dsync:
+        if is_dsync:
             segment.synced = segment.written
             self._counters.syncs += 1
+        elif is_durable or (persist != "buffer" and not is_lazy):
+            self.sync(segment)
 
     def _sync_before(self, segment: Segment) -> None:
         """Sync the segment before this one; in `buffer` mode its end may not be durable yet."""

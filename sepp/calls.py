@@ -332,8 +332,7 @@ class DrainCall(PendingCall):
             body = next(texts)
             reason = next(texts) if record.reason_slot >= 0 else None
             records.append(dead_letter(record, body, reason))
-        if records:
-            self.drained(len(records))
+        self.drained(len(records))
         self.call.respond(pb.DrainDeadLettersResponse(records=records).SerializeToString())
         return True
 

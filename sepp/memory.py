@@ -7,6 +7,7 @@ are also taken again once a tenth of the entries is gone that were there when th
 refused again when they are back.
 """
 
+import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +24,24 @@ INTERVAL_S: Final = 0.5
 ENOUGH: Final = 0.95  # of the limit: from here on down new jobs are welcome
 _STATM: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_M_MMAP_THRESHOLD: Final = -3  # malloc.h
+_MAPPED_BYTES: Final = 128 * 1024  # the C library's own threshold before it begins to move it
 
 
 def resident_bytes() -> int:
     """Return the resident size of this process."""
     return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+
+
+def map_large_blocks() -> bool:
+    """Have each large block of memory mapped for itself, so that it grows and goes without a trace.
+
+    Left alone, the C library raises the size from which it does so with every large block that is
+    freed. The columns of the slot table then grow inside its heap, each leaving behind holes where
+    it was: 40 bytes a job, measured at a million. Returns whether the library could be told.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES) == 1
 
 
 class MemoryWatch:

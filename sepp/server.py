@@ -31,7 +31,7 @@ from sepp.config.policy import QueuePolicy
 from sepp.core.machine import Machine
 from sepp.journal import Journal
 from sepp.logs import Sink, configure, get_logger
-from sepp.memory import MemoryWatch
+from sepp.memory import MemoryWatch, map_large_blocks
 from sepp.notify import Notifier
 from sepp.opening import open_store
 from sepp.reloader import Reloader, watch
@@ -59,6 +59,7 @@ def run(loaded: Loaded) -> int:
     logging = loaded.config.logging
     sink = configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
     _log_configuration(loaded)
+    map_large_blocks()
     try:
         trio.run(_Process(loaded, sink).main)
     except BaseExceptionGroup as group:
@@ -241,7 +242,7 @@ class _Process:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._commit, front)
             nursery.start_soon(sweeper.serve)
-            nursery.start_soon(keep_up, store)
+            nursery.start_soon(keep_up, store, self.journal)
             nursery.start_soon(memory.serve)
             settle_memory()
             self.service.start(self.committer, self.journal.dedup_key)
@@ -306,10 +307,10 @@ class _Process:
         )
 
 
-async def keep_up(store: Store) -> None:
-    """Make segments ahead, drop dead ones and sync in the background, until cancelled."""
+async def keep_up(store: Store, journal: Journal) -> None:
+    """Make segments ahead, drop and compact dead ones, sync in the background, until cancelled."""
     while True:
-        pause_ms = await store.maintain()
+        pause_ms = await store.maintain(journal.has_writes)
         await trio.sleep(pause_ms / 1000)
 
 

@@ -46,6 +46,10 @@ PEER_REQUIREMENTS = (
 PEER_SDIST = f"sepp_py-{PEER_VERSION}"
 PEER_SDIST_SHA256 = "7a206ab550db8e25e420d53507ddc71ba953690cf400acd211c4c93b3b911534"
 
+# The accessibility checker of the browser tests; only its one file is used.
+AXE_VERSION = "4.14.1"
+AXE_TGZ_SHA256 = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
+
 INSTALL_SECONDS_MAX = 600
 
 # The interpreter below any environment that is active: one must not be made out of itself.
@@ -142,11 +146,32 @@ def ensure_peer_sdist() -> Path:
             found = hashlib.sha256(archive.read_bytes()).hexdigest()
             if found != PEER_SDIST_SHA256:
                 raise SetupFailed(f"{archive.name} has SHA-256 {found}, not {PEER_SDIST_SHA256}")
-            unpack(archive, target)
+            unpack(archive, target, target.name)
     return target
 
 
-def unpack(archive: Path, target: Path) -> None:
+def axe_path() -> Path:
+    """Return where the source of axe-core is, or will be."""
+    return CACHE_DIR / f"axe-core-{AXE_VERSION}" / "axe.min.js"
+
+
+def ensure_axe() -> Path:
+    """Return the source of axe-core, fetched with npm unless it is there."""
+    target = axe_path().parent
+    with locked(target.name):
+        if not target.is_dir():
+            say(f"fetching {target.name}")
+            archive = CACHE_DIR / f"{target.name}.tgz"
+            wanted = ["pack", f"axe-core@{AXE_VERSION}", "--pack-destination", str(CACHE_DIR)]
+            run(["npm", *wanted])
+            found = hashlib.sha256(archive.read_bytes()).hexdigest()
+            if found != AXE_TGZ_SHA256:
+                raise SetupFailed(f"{archive.name} has SHA-256 {found}, not {AXE_TGZ_SHA256}")
+            unpack(archive, target, "package")
+    return axe_path()
+
+
+def unpack(archive: Path, target: Path, folder: str) -> None:
     """Unpack beside the target and rename, so that half of it is never taken for the whole."""
     fresh = CACHE_DIR / "unpacking"
     shutil.rmtree(fresh, ignore_errors=True)
@@ -154,7 +179,7 @@ def unpack(archive: Path, target: Path) -> None:
         # Every Python from 3.11.4 on has the filter; the checksum was compared in any case.
         safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         tar.extractall(fresh, **safe)
-    (fresh / target.name).rename(target)
+    (fresh / folder).rename(target)
 
 
 def read_project() -> dict:

@@ -2,12 +2,12 @@
 
 import base64
 import binascii
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from sepp.admin import actions, listing
 from sepp.admin.actions import DeadVerb, Result
@@ -25,6 +25,7 @@ from sepp.admin.requests import (
     ReleaseBody,
     SelectBody,
 )
+from sepp.admin.streamed import StreamedResponse
 
 I64_MIN: Final = -(2**63)
 I64_MAX: Final = 2**63 - 1
@@ -114,7 +115,7 @@ async def _export(call: Call) -> Response:
     wanted = filter_of_query(call.query)
     queue, backend = call.params["name"], call.site.backend
 
-    async def lines() -> AsyncIterator[bytes]:
+    async def lines() -> AsyncGenerator[bytes]:
         after = None
         while True:
             found = await listing.page(
@@ -130,7 +131,7 @@ async def _export(call: Call) -> Response:
         "content-disposition": 'attachment; filename="dead-letters.jsonl"',
         "content-security-policy": DOWNLOAD_CSP,
     }
-    return StreamingResponse(lines(), media_type="application/jsonl", headers=headers)
+    return StreamedResponse(lines(), "application/jsonl", headers)
 
 
 # Acting

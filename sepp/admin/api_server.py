@@ -1,8 +1,9 @@
 """The whole server at a glance, and the stream of its figures."""
 
+from functools import partial
 from typing import Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from sepp.admin import stream
 from sepp.admin.backend import Backend
@@ -12,6 +13,7 @@ from sepp.admin.history import HISTORY_MS_MAX
 from sepp.admin.messages import Hello, Overview, OverviewServer, ServerInfo
 from sepp.admin.sessions import Unauthorized
 from sepp.admin.stats import POINTS_MAX
+from sepp.admin.streamed import StreamedResponse
 
 NAMES_MAX: Final = 200
 
@@ -65,8 +67,12 @@ async def _events(call: Call) -> Response:
     if subscriber is None:
         raise ApiError(409, "resource_exhausted", "too many streams are open")
     # Subscribed first: a frame between the two is queued, not lost.
-    frame = stream.narrow(await site.stats.frame(), names)
-    history, server_history = await site.stats.history(frame.queues, span_ms, points)
+    try:
+        frame = stream.narrow(await site.stats.frame(), names)
+        history, server_history = await site.stats.history(frame.queues, span_ms, points)
+    except BaseException:
+        site.hub.leave(subscriber)
+        raise
     hello = Hello(history=history, server_history=server_history, frame=frame)
 
     def may_stay() -> bool:
@@ -75,10 +81,11 @@ async def _events(call: Call) -> Response:
             actor.may("admin") or not subscriber.is_admin
         )
 
-    return StreamingResponse(
-        stream.events(site.hub, subscriber, hello, may_stay),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    return StreamedResponse(
+        stream.events(subscriber, hello, may_stay),
+        "text/event-stream",
+        {"cache-control": "no-cache", "x-accel-buffering": "no"},
+        at_end=partial(site.hub.leave, subscriber),
     )
 
 

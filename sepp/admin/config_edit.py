@@ -35,6 +35,9 @@ APPLY_S: Final = 3.0  # how long a caller waits for the watcher
 NEW_FILE_MODE: Final = 0o600  # it may come to hold keys
 _LIST_KINDS: Final = ("texts",)
 
+Check = Callable[[], None]
+Edit = Callable[[Draft], None]
+
 
 @define
 class File:
@@ -66,6 +69,17 @@ async def change_settings(
     site: Site, actor: Actor, etag: str, changes: Sequence[Change]
 ) -> Applied:
     """Set, or with None remove, single settings: all or none."""
+    check, edit = _settings(site, changes)
+    details = {"paths": [change.path for change in changes]}
+    return await _save(site, actor, etag, check, edit, "config.put", details)
+
+
+def try_settings(site: Site, etag: str, changes: Sequence[Change]) -> None:
+    """Raise what `change_settings` would, as far as that can be known, and change nothing."""
+    _prepare(site, etag, *_settings(site, changes))
+
+
+def _settings(site: Site, changes: Sequence[Change]) -> tuple[Check, Edit]:
     targets = [(change.path, *_split(change.path)) for change in changes]
 
     def check() -> None:
@@ -86,8 +100,7 @@ async def change_settings(
             else:
                 draft.set(section, field, change.value)
 
-    details = {"paths": [change.path for change in changes]}
-    return await _save(site, actor, etag, check, edit, "config.put", details)
+    return check, edit
 
 
 async def put_queue(
@@ -260,29 +273,34 @@ def _failed(text: str) -> ApiError:
 # Saving
 
 
+def _prepare(site: Site, etag: str, check: Check, edit: Edit) -> tuple[File, str, Config]:
+    """Return the file, the text it would have, and what would hold then."""
+    file = check_etag(site, etag)
+    check()
+    try:
+        draft = Draft(file.text)
+        edit(draft)
+        text = draft.text
+    except Unreadable as error:
+        raise _failed(f"the file on disk is not valid TOML: {error}") from error
+    try:
+        return file, text, site.backend.config.candidate(text)
+    except ConfigError as error:
+        raise ApiError(422, "invalid", f"not saved: {error}") from error
+
+
 async def _save(
     site: Site,
     actor: Actor,
     etag: str,
-    check: Callable[[], None],
-    edit: Callable[[Draft], None],
+    check: Check,
+    edit: Edit,
     action: str,
     details: Mapping[str, object],
 ) -> Applied:
     config = site.backend.config
     async with site.config_lock:
-        file = check_etag(site, etag)
-        check()
-        try:
-            draft = Draft(file.text)
-            edit(draft)
-            text = draft.text
-        except Unreadable as error:
-            raise _failed(f"the file on disk is not valid TOML: {error}") from error
-        try:
-            candidate = config.candidate(text)
-        except ConfigError as error:
-            raise ApiError(422, "invalid", f"not saved: {error}") from error
+        file, text, candidate = _prepare(site, etag, check, edit)
         waits = restart_changes(config.running, candidate)
         seen = config.reload_count
         if text == file.text:

@@ -4,7 +4,7 @@ Each subscriber has a buffer of 32 events. One that does not keep up loses the n
 how many; nobody waits for it. A frame is encoded once for each set of queue names that is watched.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 import msgspec
@@ -110,21 +110,18 @@ def narrow(frame: Frame, names: frozenset[str] | None) -> Frame:
 
 
 async def events(
-    hub: Hub, subscriber: Subscriber, hello: Hello, may_stay: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    """Yield the bytes of a stream until its reader leaves, its session ends or the server stops."""
-    try:
-        yield _event("hello", _encode(hello))
-        while may_stay():
-            event = b":\n\n"  # a comment, so that proxies and peers see life
-            with trio.move_on_after(COMMENT_S):
-                try:
-                    event = await subscriber.receive.receive()
-                except trio.EndOfChannel:
-                    return
-            yield event
-    finally:
-        hub.leave(subscriber)
+    subscriber: Subscriber, hello: Hello, may_stay: Callable[[], bool]
+) -> AsyncGenerator[bytes]:
+    """Yield the bytes of a stream until its session ends or the server stops."""
+    yield _event("hello", _encode(hello))
+    while may_stay():
+        event = b":\n\n"  # a comment, so that proxies and peers see life
+        with trio.move_on_after(COMMENT_S):
+            try:
+                event = await subscriber.receive.receive()
+            except trio.EndOfChannel:
+                return
+        yield event
 
 
 def _event(name: str, data: bytes) -> bytes:

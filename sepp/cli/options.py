@@ -27,7 +27,12 @@ class Server:
     """The gRPC side of a server."""
 
     addr: Annotated[
-        str, Parameter(name="--addr", help="HOST:PORT of the gRPC listener; https:// for TLS.")
+        str,
+        Parameter(
+            name="--addr",
+            env_var="SEPP_ADDR",
+            help="HOST:PORT of the gRPC listener; https:// for TLS.",
+        ),
     ] = ADDRESS
     key: Annotated[
         str | None, Parameter(name="--key", env_var="SEPP_KEY", help="API key, if the server asks.")
@@ -47,7 +52,9 @@ class Server:
 class Admin:
     """The admin side of a server."""
 
-    admin: Annotated[str, Parameter(name="--admin", help="URL of the admin listener.")] = ADMIN
+    admin: Annotated[
+        str, Parameter(name="--admin", env_var="SEPP_ADMIN", help="URL of the admin listener.")
+    ] = ADMIN
     key: Annotated[
         str | None,
         Parameter(

@@ -52,6 +52,27 @@ STORE_GAUGES: Final = _rows(
         "Torn tail cut off at the start.",
         "By",
     ),
+    (
+        "recent_count",
+        "sepp_store_recent_entries",
+        "sepp.store.recent_entries",
+        "Entries found without the index file.",
+        "",
+    ),
+    (
+        "bucket_count",
+        "sepp_store_index_buckets",
+        "sepp.store.index_buckets",
+        "Buckets of the index file.",
+        "",
+    ),
+    (
+        "is_building_index",
+        "sepp_store_index_building",
+        "sepp.store.index_building",
+        "1 while the index file is built and old entries are searched for without it.",
+        "",
+    ),
     ("is_failed", "sepp_store_failed", "sepp.store.failed", "1 once the store has failed.", ""),
 )
 

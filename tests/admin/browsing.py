@@ -10,7 +10,7 @@ import httpx
 
 from tests.admin.conftest import Console
 from tests.admin.samples import key_of, quoted
-from tests.fakes.operators import SECRETS
+from tests.fakes.operators import SECRETS, FakeServer
 
 NASTY = "<img src=x onerror=alert(1)>\"'&"
 SAME = {"sec-fetch-site": "same-origin"}
@@ -91,16 +91,14 @@ def check_page(text: str) -> None:
     assert "<title>" in text
 
 
-async def urls(console: Console) -> dict[str, str]:
-    """Return a URL for each GET page, on a server that has something to show."""
-    server = console.server
+def fill(server: FakeServer) -> dict[str, str]:
+    """Give a server something of everything to show; return a URL for each GET page."""
     (ready,) = server.enqueue(custom={NASTY: NASTY})
     (scheduled,) = server.enqueue(delay_ms=60_000)
     (leased,) = server.enqueue(priority=9)
     server.reserve()
     (dead, _older) = server.kill(count=2, reason=NASTY, job_type=NASTY)
     server.enqueue(NASTY)
-    await console.site.stats.sample()
     dead_url = f"/admin/queues/webhooks/dead/{quoted(key_of(dead, server.wall_ms))}"
     return {
         "/admin/login": "/admin/login?next=/admin/config",
@@ -128,3 +126,10 @@ async def urls(console: Console) -> dict[str, str]:
         "/admin/help/api": "/admin/help/api",
         "/admin/help/operating": "/admin/help/operating",
     }
+
+
+async def urls(console: Console) -> dict[str, str]:
+    """Fill the server and return its pages, as `fill` does, with figures of the moment."""
+    found = fill(console.server)
+    await console.site.stats.sample()
+    return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from sepp import http1
 from sepp.admin import stream
@@ -155,6 +156,7 @@ async def test_stopping_ends_streams_at_once(console: Console) -> None:
         stop.set()
         while (await events.next())[0] != "end":
             pass
+        await trio.testing.wait_all_tasks_blocked()
         assert len(console.site.hub) == 0
 
 

@@ -7,11 +7,13 @@ later attempt, because the worker could not report the one before. How many is p
 import socket
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import trio
 
 from sepp.client import EnqueueRequest, JobCtx, Payload, RetryPolicy, SeppClient, Worker
+from tests.cli.verbs import Verbs
 from tests.e2e.conftest import StartServer
 from tests.e2e.server_process import ServerProcess
 
@@ -93,3 +95,45 @@ async def test_a_worker_outlives_its_server(
     print(f"{job_count} jobs, {kill_count} kills, {done.total() - job_count} repeats")
     assert {job_id for job_id, _ in attempts} == acks
     assert set(done) == {b"%d" % number for number in range(job_count)}
+
+
+@pytest.mark.parametrize(
+    ("job_count", "kill_count"),
+    [(200, 2), pytest.param(10_000, 10, marks=pytest.mark.long)],
+)
+def test_work_exec_outlives_its_server(
+    start_server: StartServer, tmp_path: Path, job_count: int, kill_count: int
+) -> None:
+    limits = {"default_max_attempts": 1000, "max_attempts_ceiling": 1000}
+    server = start_server({"server": {"listen_addr": f"127.0.0.1:{free_port()}"}, "limits": limits})
+    log = tmp_path / "log"
+    log.touch()
+    with SeppClient.sync(server.address) as client:
+        for _ in range(0, job_count, 100):
+            client.enqueue_atomic([EnqueueRequest("q", "t")] * 100)
+    # One short line a job, appended in one write: the shells do not mix theirs.
+    verbs = Verbs(tmp_path, "--addr", server.address)
+    program = "sh -c 'echo $SEPP_JOB_ID $SEPP_ATTEMPT >> log; echo'"
+    worker = verbs.start("work", "q", "--exec", program, "--concurrency", "4", "--lease", "4s")
+    try:
+        assert worker.stdout is not None
+        done: set[str] = set()
+        kills = 0
+        for _ in worker.stdout:
+            done = {line.split()[0] for line in log.read_text().splitlines()}
+            if kills < kill_count and len(done) >= job_count * (kills + 1) // (kill_count + 1):
+                kills += 1
+                server.kill()
+                server.start()
+            if len(done) == job_count:
+                break
+        worker.terminate()
+        _, err = worker.communicate(timeout=GUARD_S)
+    finally:
+        worker.kill()
+
+    assert worker.returncode == 0, err
+    lines = log.read_text().splitlines()
+    print(f"{job_count} jobs, {kills} kills, {len(lines) - job_count} repeats")
+    assert (len(done), kills) == (job_count, kill_count)
+    assert len(set(lines)) == len(lines), "an attempt was delivered twice"

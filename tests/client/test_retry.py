@@ -24,6 +24,7 @@ from sepp.client import (
     UnexpectedStatusError,
     UnknownQueuesError,
 )
+from sepp.rpc.grpc import RpcError
 from tests.client.scripted import Scripted, empty, failing, scripted, stored
 
 MS = timedelta(milliseconds=1)
@@ -221,6 +222,60 @@ async def test_a_goaway_neither_loses_nor_doubles_a_call() -> None:
 
     assert len(acks) == 11
     assert len(script.calls) == made + 10
+
+
+class Refusing:
+    """A channel whose server takes no more calls: what a refused stream looks like."""
+
+    def __init__(self) -> None:
+        self.is_leaving = self.is_closed = False
+        self.calls = 0
+
+    async def unary(self, path: str, message: bytes, **options: object) -> bytes:
+        await trio.lowlevel.checkpoint()
+        self.calls += 1
+        self.is_leaving = True
+        raise RpcError(StatusCode.UNAVAILABLE, "refused", is_unprocessed=True)
+
+    def close(self, reason: str, text: str) -> None:
+        self.is_closed = True
+
+
+async def test_a_refused_stream_goes_over_the_next_connection() -> None:
+    script = Scripted(stored)
+    refusing = Refusing()
+    async with (
+        scripted(script) as harness,
+        SeppClient.connect(f"127.0.0.1:{harness.port}") as client,
+    ):
+        client._link._channel.close()
+        client._link._channel = refusing
+        await client.enqueue(KEYLESS)
+
+    assert (refusing.calls, refusing.is_closed, len(script.calls)) == (1, True, 1)
+
+
+async def test_what_never_reached_a_server_is_sent_again_without_keys() -> None:
+    script = Scripted(stored)
+    policy = RetryPolicy(max_attempts=100, initial_backoff=MS)
+    with trio.fail_after(GUARD_S):
+        async with trio.open_nursery() as nursery:
+            server = await start(nursery, script)
+            addr = f"127.0.0.1:{server.port}"
+            async with SeppClient.connect(addr, retry_policy=policy) as client:
+                await server.stop()
+
+                async def restart() -> None:
+                    while not client._link._failures:
+                        await trio.lowlevel.checkpoint()
+                    second = await start(nursery, script, server.port)
+                    await script.called()
+                    await second.stop()
+
+                nursery.start_soon(restart)
+                await client.enqueue(KEYLESS)
+
+    assert len(script.calls) == 1
 
 
 async def test_no_server_is_an_error_that_names_the_address() -> None:

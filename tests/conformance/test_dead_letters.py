@@ -190,6 +190,14 @@ async def test_a_drain_is_logged_as_a_warning_with_queue_and_count(
     assert "WARN" in lines[0].upper()
 
 
+async def test_a_drain_that_finds_nothing_is_logged_too(
+    rpc: SocketClient, queue: str, server: ServerProcess
+) -> None:
+    await rpc.drain(queue)
+    lines = [line for line in server.output.splitlines() if "drained" in line and queue in line]
+    assert [line.count("count=0") for line in lines] == [1]
+
+
 async def test_a_drain_of_all_queues_is_logged_as_all(servers: Servers) -> None:
     server = servers.new({})
     async with connected(server.port) as rpc:

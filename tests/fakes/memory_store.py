@@ -209,7 +209,7 @@ class MemoryStore:
     def room(self) -> Room:
         return self.disk.room
 
-    async def maintain(self) -> int:
+    async def maintain(self, has_changes: Callable[[], bool] | None = None) -> int:
         self._check()
         self.disk.maintain_count += 1
         await trio.lowlevel.checkpoint()

@@ -141,3 +141,14 @@ def test_every_metric_is_in_the_handbook() -> None:
 def test_every_log_line_is_in_the_handbook() -> None:
     missing = missing_from_handbook(log_lines())
     assert missing == [], listing(missing)
+
+
+def test_the_reference_of_the_client_is_fresh() -> None:
+    check = subprocess.run(
+        [sys.executable, "tools/gen_client_reference", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert check.returncode == 0, check.stdout + check.stderr

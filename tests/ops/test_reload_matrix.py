@@ -22,6 +22,8 @@ from tests.e2e.server_process import ServerProcess
 from tests.ops import probes
 from tests.ops.figures import scrape, settings
 from tests.ops.probes import Field, Stored
+from tests.rpc.frames import RawPeer, message, request
+from tests.rpc.frames import settings as settings_frame
 
 StartServer = Callable[..., ServerProcess]
 Probe = Callable[[Client, str], Awaitable[Any]]
@@ -233,6 +235,33 @@ async def info(client: Client) -> pb.GetServerInfoResponse:
     answer.ClearField("server_time")
     assert isinstance(answer, pb.GetServerInfoResponse)
     return answer
+
+
+async def test_a_shorter_grace_holds_for_the_stop_that_comes_after(
+    start_server: StartServer,
+) -> None:
+    server = start_server(settings())
+    server.wait_until_says("watching config file")
+    reserve = pb.ReserveRequest(queues=["q"])
+    reserve.lease_duration.FromSeconds(60)
+    async with connected(server.port) as client:
+        await client.enqueue(data=b"x" * 100_000)
+        # A peer whose window holds one byte never takes the answer: a call stays in flight.
+        stalled = await RawPeer.greeted(server.port, settings_frame(id_4=1))
+        path = "/sepp.v1.QueueService/Reserve"
+        await stalled.send(request(1, path, message(reserve.SerializeToString())))
+        while (await scrape(server)).get("sepp_queue_inflight{q}") != 1:  # leased by then
+            await trio.lowlevel.checkpoint()
+        server.configure(settings(server={"shutdown_grace_ms": 1}))
+        server.send(signal.SIGHUP)
+        await trio.to_thread.run_sync(server.wait_until_says, APPLIED)
+
+        server.send(signal.SIGTERM)
+
+        assert await trio.to_thread.run_sync(server.wait) == 0
+        text = "calls were still in flight at the end of the grace time grace_s=0.001"
+        assert text in server.output
+        await stalled.close()
 
 
 @pytest.mark.parametrize("text", ["[limits", "[limits]\nmax_enqueue_batch = 0\n"])

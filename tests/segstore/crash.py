@@ -27,7 +27,7 @@ import trio
 from attrs import define, field
 
 from segstore import Options, Store
-from segstore.compaction import Usage
+from segstore.usage import Usage
 from tests.fakes.crash_states import crash_images
 from tests.fakes.faults import Call
 from tests.fakes.simdisk import Image
@@ -48,11 +48,13 @@ class Tally:
     check_count: int = 0
     nested_count: int = 0
     kill_count: int = 0
+    moved_count: int = 0
 
     def __str__(self) -> str:
         return (
             f"{len(self.digests)} distinct disks, {self.check_count} recoveries,"
-            f" {self.nested_count} of them after a crash of a recovery, {self.kill_count} kills"
+            f" {self.nested_count} of them after a crash of a recovery, {self.kill_count} kills,"
+            f" {self.moved_count} copies made by compactions"
         )
 
 
@@ -68,6 +70,7 @@ class Life(Trace):
     tally: Tally = field(factory=Tally, kw_only=True)
     nested_share: float = field(default=0.05, kw_only=True)
     kill_share: float = field(default=0.2, kw_only=True)
+    _moved_count: int = 0
     _kills: list[tuple[Call, SimVFS, int, int]] = field(factory=list)
 
     def _on_point(self, call: Call) -> None:
@@ -78,10 +81,10 @@ class Life(Trace):
     async def live(self, step_count: int) -> None:
         """Take so many steps; check the crashes of each."""
         random = self._random
-        store = await self.world.writer()
+        store = await self._earlier_life()
         for _ in range(step_count):
             dice = random.random()
-            if dice < 0.65:
+            if dice < 0.5:
                 await self._change(store)
             elif dice < 0.9:
                 await self._maintain(store)
@@ -91,6 +94,7 @@ class Life(Trace):
                 else:
                     await self.world.kill(store)
                 store = await self.world.writer()
+                self._moved_count = 0
                 assert await content(store) == self.states[-1]
                 self.durable = self.acknowledged  # an open syncs what it read
             check_counts(store)
@@ -98,13 +102,27 @@ class Life(Trace):
         await store.close()
         await self._check_crashes()
 
+    async def _earlier_life(self) -> Store:
+        """Return a writer with a past, without crashes: several segments, mostly dead ones too."""
+        self.vfs.on_point = None
+        store = await self.world.writer()
+        for _ in range(self._random.randrange(20)):
+            await self._change(store)
+        await store.close()
+        store = await self.world.writer()
+        self.durable = self.acknowledged
+        self.vfs.on_point = self._on_point
+        return store
+
     async def _change(self, store: Store) -> None:
         puts, states, deletes = _some_changes(self._random, self.states[-1])
         await self.step(store, puts, states=states, deletes=deletes)
 
     async def _maintain(self, store: Store) -> None:
         self.world.clock.now_ms += self._random.choice((10, 100, 1000, 5000))
-        await store.maintain()
+        await store.maintain(no_changes)
+        self.tally.moved_count += store.stats().moved_count - self._moved_count
+        self._moved_count = store.stats().moved_count
         active = store._writer.active
         assert active is not None
         if active.synced == active.written:  # in `buffer` mode: it was synced just now
@@ -174,7 +192,7 @@ class Life(Trace):
             past.append(dict(past[-1]))
             await apply(store, past[-1], *_some_changes(self._random, past[-1]))
             world.clock.now_ms += self._random.choice((10, 1000))
-            await store.maintain()
+            await store.maintain(no_changes)
             active = store._writer.active
             assert active is not None
             if active.synced == active.written:
@@ -247,6 +265,11 @@ def check_counts(store: Store) -> None:
     assert len(live) == len(slots)
     for slot in live:
         assert slots.find(slots.table(slot), slots.key(slot)) == slot
+
+
+def no_changes() -> bool:
+    """Tell a store that heads are as they were in the last batch."""
+    return False
 
 
 def _some(live_bytes: dict[int, int]) -> dict[int, int]:

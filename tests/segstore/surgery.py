@@ -11,7 +11,7 @@ from segstore.scan import Frame, LogState, SegmentScan
 from tests.segstore.worlds import DiskWorld, add, contents, sim_world
 
 FLIP = 0xFF
-OPTIONS = Options(segment_bytes=8192, persist="sync_data", prealloc="none")
+OPTIONS = Options(segment_bytes=8192, persist="sync_data", prealloc="none", compact_bytes_s=0)
 BODY = b"b" * 1000
 
 

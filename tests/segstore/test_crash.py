@@ -21,12 +21,12 @@ def _quiet() -> Iterator[None]:
 
 def test_random_lives_survive_crashes_at_every_call() -> None:
     tally = Tally()
-    run_lives(SEED, state_count=4000, tally=tally)
+    run_lives(SEED, state_count=2500, tally=tally)
 
     print("seed", SEED, tally)
-    assert len(tally.digests) >= 4000
-    assert tally.nested_count > 1000
-    assert tally.kill_count > 100
+    assert len(tally.digests) >= 2500
+    assert tally.nested_count > 500
+    assert tally.kill_count > 50
 
 
 _LONG = Tally()

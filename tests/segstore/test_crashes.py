@@ -40,6 +40,27 @@ async def rolling_life(trace: Trace) -> None:
     await store.close()
 
 
+async def compacting_life(trace: Trace) -> None:
+    """Three of nine entries of a segment live on; a delete and a PUT over an entry are needed."""
+    trace.vfs.on_point = None
+    store = await trace.world.writer()
+    for number in range(9):
+        await trace.step(store, {number: bytes([number]) * 700})
+    await trace.step(store, {1: b"again"}, states={2: 5}, deletes=(0, 3))
+    await trace.step(store, {10: b"ten" * 500}, deletes=(4, 5, 6))
+    await trace.step(store, {11: b"eleven" * 300}, states={8: 6}, deletes=(10,))
+    trace.vfs.on_point = trace._on_point
+    for number, ended in ((12, 7), (13, 8), (14, 11)):
+        trace.world.clock.now_ms += 1000
+        await store.maintain(lambda: False)
+        await trace.step(store, {number: b"new"}, deletes=(ended,))
+    trace.world.clock.now_ms += 1000
+    await store.maintain(lambda: False)
+    assert store.stats().moved_count > 3
+    assert store.stats().drop_count > 0
+    await store.close()
+
+
 @pytest.mark.parametrize("is_ordered", [True, False], ids=["ordered", "weak"])
 @pytest.mark.parametrize("persist", ["sync_all", "sync_data"])
 def test_a_short_life_survives_a_crash_at_every_call(persist: str, is_ordered: bool) -> None:
@@ -55,6 +76,14 @@ def test_rolls_and_drops_survive_a_crash_at_every_call(persist: str, prealloc: s
     trio.run(rolling_life, trace)
 
     assert trace.check_all() > 300
+
+
+@pytest.mark.parametrize("persist", ["sync_data", "buffer"])
+def test_compaction_survives_a_crash_at_every_call(persist: str) -> None:
+    trace = Trace(options(persist), random_count=1, full_count_max=64)
+    trio.run(compacting_life, trace)
+
+    assert trace.check_all() > 100
 
 
 def test_in_buffer_mode_a_crash_leaves_a_prefix() -> None:

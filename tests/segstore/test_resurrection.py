@@ -54,11 +54,12 @@ async def test_every_order_of_put_delete_and_drop(order: tuple[str, ...]) -> Non
     await store.close()
 
 
+@pytest.mark.parametrize("compact_bytes_s", [0, 8 << 20])
 @pytest.mark.parametrize("seed", range(5))
-async def test_random_churn_of_few_keys(seed: int) -> None:
+async def test_random_churn_of_few_keys(seed: int, compact_bytes_s: int) -> None:
     print(f"seed {seed}")
     choose = random.Random(seed)
-    world = world_of(cache_bytes=500)
+    world = world_of(cache_bytes=500, compact_bytes_s=compact_bytes_s)
     store = await world.writer()
     model: dict[tuple[int, int], Any] = {}
     for step in range(200):
@@ -76,7 +77,8 @@ async def test_random_churn_of_few_keys(seed: int) -> None:
                 model[1, number] = bodies[slot] = b"%d" % step * choose.randrange(300)
         await commit(store, bodies, deletes=ended)
         if choose.random() < 0.3:
-            await store.maintain()
+            world.clock.now_ms += 1000
+            await store.maintain(lambda: False)
         if choose.random() < 0.1:
             await world.kill(store)
             store = await world.writer()
@@ -85,7 +87,7 @@ async def test_random_churn_of_few_keys(seed: int) -> None:
     await store.close()
 
 
-# Moves are written by no one yet, but they are format: a replay must know them.
+# Moves by hand: what a replay makes of each.
 
 
 def record(kind: int, number: int, body: bytes = b"", *, attempt: int = 0) -> bytes:
@@ -160,4 +162,31 @@ async def test_a_moved_state_changes_the_head_of_a_live_entry_only() -> None:
 
     assert await contents(store) == {(1, 1): b"body"}
     assert store.slots.attempt[store.slots.find(1, key(1))] == 5
+    await store.close()
+
+
+async def test_a_moved_delete_ends_an_entry_that_a_state_of_a_later_life_was_applied_to() -> None:
+    """The PUT of that life, and its end, are gone with their segments; its STATE is still there."""
+    world = world_of()
+    store = await world.writer()
+    await add(store, [1], b"first life")  # LSN 2; ended by LSN 3
+
+    stray = Move(9, 1, 0, 0, record(STATE, 1, attempt=5))
+    delete = Move(3, 1, 0, 1, record(DEL, 1))
+    store = await moved(world, store, (stray, b""), (delete, b""))
+
+    assert await contents(store) == {}
+    await store.close()
+
+
+async def test_a_moved_delete_spares_a_later_life_that_was_moved_too() -> None:
+    world = world_of()
+    store = await world.writer()
+    await add(store, [1], b"first life")  # LSN 2; ended by LSN 3
+
+    put = Move(9, 1, 0, 0, record(PUT, 1, b"second life", attempt=5))
+    delete = Move(3, 1, 0, 1, record(DEL, 1))
+    store = await moved(world, store, (put, b"second life"), (delete, b""))
+
+    assert await contents(store) == {(1, 1): b"second life"}
     await store.close()

@@ -1,16 +1,17 @@
 """The audit trail: every change, who and when."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 import msgspec
 from attrs import define
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from sepp.admin import trail, wording
 from sepp.admin.guard import DOWNLOAD_CSP
 from sepp.admin.messages import AuditEntry
 from sepp.admin.pages.view import PageRoute, View, queue_url, with_query
+from sepp.admin.streamed import StreamedResponse
 
 PAGE: Final = 50
 FAMILIES: Final = (
@@ -169,7 +170,7 @@ async def export(view: View) -> Response:
     """All entries that match, one JSON object a line, newest first."""
     actor, action = view.query.get("actor", "") or None, view.query.get("action", "") or None
 
-    async def lines() -> AsyncIterator[bytes]:
+    async def lines() -> AsyncGenerator[bytes]:
         before: int | None = None
         while True:
             found = await trail.page(
@@ -185,7 +186,7 @@ async def export(view: View) -> Response:
         "content-disposition": 'attachment; filename="audit.jsonl"',
         "content-security-policy": DOWNLOAD_CSP,
     }
-    return StreamingResponse(lines(), media_type="application/jsonl", headers=headers)
+    return StreamedResponse(lines(), "application/jsonl", headers)
 
 
 ROUTES: Final = (

@@ -98,12 +98,12 @@ async def save(view: View) -> Response:
     changes = fields.changed(shown, posted, KEYS_BY_PATH)
     if not changes:
         return view.done("/admin/config", "Nothing was changed.", "part")
-    if not view.is_confirmed:
-        return _review(view, posted, shown, changes)
+    etag = view.text("etag")
     try:
-        applied = await config_edit.change_settings(
-            view.site, view.actor, view.text("etag"), changes
-        )
+        if not view.is_confirmed:
+            config_edit.try_settings(view.site, etag, changes)
+            return _review(view, posted, shown, changes)
+        applied = await config_edit.change_settings(view.site, view.actor, etag, changes)
     except ApiError as error:
         if error.status == 412:
             return _conflict(view, posted, shown, changes)

@@ -18,6 +18,7 @@ from sepp.admin.requests import Change
 CARDS_MAX: Final = 12  # queues up to which cards are what one sees first
 SIZES: Final = (25, 50, 100)
 SPARK_POINTS: Final = 45
+SPARK_POINTS_MANY: Final = 30
 CARD_POINTS: Final = 60
 CHART_POINTS: Final = 90
 ATTENTION_SHOWN: Final = 3
@@ -77,13 +78,14 @@ async def dashboard(view: View) -> Response:
     }
     shown = [pair for pair in matching if CONDITIONS[only][1](pair[1])]
     _order(shown, sort, is_up=is_up)
-    limit = next((size for size in SIZES if query.get("limit") == str(size)), 50)
+    is_cards = _is_cards(view, len(frame.queues))
+    sizes = SIZES[:2] if is_cards else SIZES  # more of them would be a page too heavy
+    limit = next((size for size in sizes if query.get("limit") == str(size)), sizes[1])
     pages = max(1, -(-len(shown) // limit))
     page = min(_number(query.get("page", "1")), pages)
     part = shown[(page - 1) * limit : page * limit]
     span = query.get("range", view.prefs.range)
     span = span if span in prefs.RANGES else view.prefs.range
-    is_cards = _is_cards(view, len(frame.queues))
     kept = {"q": query.get("q", ""), "only": only, "sort": sort, "dir": "up" if is_up else ""}
     kept |= {"limit": str(limit), "view": query.get("view", "")}
     return view.render(
@@ -107,7 +109,7 @@ async def dashboard(view: View) -> Response:
         sort=sort,
         is_up=is_up,
         limit=limit,
-        sizes=SIZES,
+        sizes=sizes,
         page=page,
         pages=pages,
         first=(page - 1) * limit + 1,
@@ -148,11 +150,12 @@ async def _rows(
     declared = {queue.name for queue in view.site.backend.config.running.queues}
     has_hits = is_cards and len(pairs) <= CARDS_MAX  # columns to point at would fill the page
     found = []
+    spark_points = SPARK_POINTS if len(pairs) <= SIZES[1] else SPARK_POINTS_MANY
+    points = CARD_POINTS if is_cards else spark_points
     for place, (name, queue) in enumerate(pairs):
         if place % 10 == 9:
             await trio.lowlevel.checkpoint()
         oldest = queue.oldest_ready_at_ms if isinstance(queue.oldest_ready_at_ms, int) else None
-        points = CARD_POINTS if is_cards else SPARK_POINTS
         found.append(
             Row(
                 name,
@@ -178,7 +181,7 @@ def _chart(
     span_ms = prefs.RANGES[span][0]
     samples = view.site.stats.samples(name, span_ms, points)
     width, height = (120, 24) if is_spark else (300, 56) if name is not None else (600, 100)
-    return charts.draw(samples, width=width, height=height, span_ms=span_ms, has_hits=not is_spark)
+    return charts.draw(samples, width=width, height=height, span_ms=span_ms, has_hits=has_hits)
 
 
 def shown_attention(view: View, lines: Sequence[Attention]) -> list[tuple[Attention, str]]:

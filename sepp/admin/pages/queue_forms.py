@@ -5,6 +5,7 @@ import binascii
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
 from starlette.responses import Response
 
 from sepp.admin import actions, config_edit, queue_actions, wording
@@ -159,17 +160,10 @@ def _bytes(job_id: str) -> bytes:
 
 
 def _form_of(view: View, name: str) -> EnqueueForm:
-    text = view.text("data", 2**26)
-    data: bytes | None = text.encode() if text else None
-    if view.text("form") == "base64" and text:
-        try:
-            data = base64.b64decode("".join(text.split()), validate=True)
-        except (binascii.Error, ValueError):
-            raise _Fault("data", "This is not base64.") from None
     return EnqueueForm(
         name,
         view.text("job_type", 70_000),
-        data,
+        _data(view.text("data", 2**26).replace("\r\n", "\n"), view.text("form")),
         view.text("encoding", 2048) or ("json" if view.text("form") == "json" else ""),
         priority=_whole(view, "priority"),
         max_attempts=_whole(view, "max_attempts"),
@@ -177,6 +171,25 @@ def _form_of(view: View, name: str) -> EnqueueForm:
         idempotency_key=view.text("idempotency_key", 70_000) or None,
         custom=_custom(view),
     )
+
+
+def _data(text: str, form: str) -> bytes | None:
+    if not text:
+        return None
+    data = text.encode("utf-8", "surrogatepass")
+    if form == "base64":
+        try:
+            data = base64.b64decode("".join(text.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise _Fault("data", "This is not base64.") from None
+    elif form == "json":
+        try:
+            msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError) as fault:
+            what = str(fault).removeprefix("JSON is malformed: ")
+            text = f"This is not JSON: {what}. Choose Text to send it as it stands."
+            raise _Fault("data", text) from None
+    return data
 
 
 def _whole(view: View, field: str) -> int | None:

@@ -21,7 +21,7 @@ function toast(text) {
 
 // ---------- questions ----------
 
-async function ask(url, options, opener) {
+async function ask(url, options, opener, otherwise) {
   let response;
   try {
     response = await fetch(url, { ...options, headers, redirect: "manual" });
@@ -36,6 +36,7 @@ async function ask(url, options, opener) {
   const answer = parse(await response.text());
   const question = $("#ask", answer);
   if (question) show(question, opener);
+  else if (response.status === 422 && otherwise) otherwise(); // a page with what is wrong with it
   else toast($(".empty p", answer)?.textContent ?? `Not done: answer ${response.status}.`);
 }
 
@@ -113,7 +114,10 @@ document.addEventListener("submit", (event) => {
     event.preventDefault();
     const url = submitter?.getAttribute("formaction") ?? form.getAttribute("action");
     const data = new URLSearchParams(new FormData(form, submitter));
-    ask(url ?? location.href, { method: "POST", body: data }, submitter);
+    ask(url ?? location.href, { method: "POST", body: data }, submitter, () => {
+      delete form.dataset.ask;
+      form.requestSubmit(submitter);
+    });
     return;
   }
   const local = isLocal && $("[type=datetime-local]", form);

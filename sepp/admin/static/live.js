@@ -35,7 +35,7 @@ function tell(state, more = "") {
 
 const query = () => {
   const text = names.map((name) => `queues=${encodeURIComponent(name)}`).join("&") || "queues=";
-  return `points=1&${text.length < 12000 ? text : ""}`;
+  return `points=1&span_ms=1000&${text.length < 12000 ? text : ""}`; // no history, frames only
 };
 
 function connect() {
