@@ -16,7 +16,7 @@ from typing import Final, Protocol
 _log = logging.getLogger(__name__)
 
 TICKS_PER_S: Final = 64
-_NEAR_TICKS: Final = 64 * TICKS_PER_S
+_NEAR_TICKS: Final = 8 * TICKS_PER_S
 _FAR_TICKS: Final = 3600 * TICKS_PER_S
 NEVER: Final = float("inf")
 
@@ -73,7 +73,10 @@ class Timers:
     def clear(self, timed: Timed) -> None:
         """Forget the deadline of `timed`, if it has one."""
         if timed.timer_tick:
-            self._buckets[timed.timer_tick].pop(timed, None)
+            bucket = self._buckets[timed.timer_tick]
+            bucket.pop(timed, None)
+            if not bucket:
+                bucket.clear()  # gives back the room of all that were in it before
             timed.timer_tick = 0
 
     def run_due(self, now_s: float) -> None:
