@@ -129,6 +129,11 @@ class Maintenance:
         writer, flusher = self.writer, self.flusher
         if writer.spare is not None and writer.spare.file is not None:
             return
+        assert writer.active is not None
+        if writer.active.writing_file() is None:
+            # Its file comes with its first write. The header of a spare names it, and must not be
+            # there first: after a crash in between it would look lost.
+            return
         spare = writer.spare or writer.plan_spare()
         flusher.spare_made = trio.Event()
         try:

@@ -75,6 +75,26 @@ async def test_a_roll_while_a_drop_is_under_way_does_not_list_what_goes() -> Non
     await store.close()
 
 
+async def test_no_spare_is_made_before_the_file_of_the_segment_it_names() -> None:
+    """A kill in between left a spare behind a segment that was never there: the open refused."""
+    world, store, gates = await gated()
+    gates.close(Lane.COMMIT)
+    number, rolls = 0, store.stats().roll_count
+    while store.stats().roll_count == rolls:  # into a segment that is only planned
+        store.build({put(store, number): BODY}, (), (), clock_ms=1)
+        number += 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.maintain)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    await world.kill(store)
+    store = await world.open()
+
+    assert await contents(store) == {}
+    await store.close()
+
+
 async def test_a_roll_waits_for_the_spare_that_is_being_made() -> None:
     world, store, gates = await gated()
     gates.close(Lane.MAINTENANCE)
