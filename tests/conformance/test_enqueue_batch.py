@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+import trio
 from google.protobuf.timestamp_pb2 import Timestamp
 from purerpc import StatusCode
 
@@ -186,6 +187,7 @@ async def test_rejections_are_logged_with_queue_type_and_reason(
     rpc: SocketClient, queue: str, server: ServerProcess
 ) -> None:
     await rpc.rejection(queue, priority=10)
+    await trio.to_thread.run_sync(server.wait_until_says, f"queue={queue}")
     (line,) = [line for line in server.output.splitlines() if f"queue={queue}" in line]
     assert "enqueue rejected" in line
     assert "reason=invalid_request" in line
