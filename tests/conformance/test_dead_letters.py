@@ -3,6 +3,7 @@
 import time
 
 import pytest
+import trio
 from purerpc import StatusCode
 
 from sepp._generated import queue_pb2 as pb
@@ -184,6 +185,7 @@ async def test_a_drain_is_logged_as_a_warning_with_queue_and_count(
 ) -> None:
     await bury(rpc, queue, 2)
     await rpc.drain(queue)
+    await trio.to_thread.run_sync(server.wait_until_says, f"queue={queue}")
     lines = [line for line in server.output.splitlines() if "drained" in line and queue in line]
     assert len(lines) == 1
     assert "count=2" in lines[0]
@@ -194,6 +196,7 @@ async def test_a_drain_that_finds_nothing_is_logged_too(
     rpc: SocketClient, queue: str, server: ServerProcess
 ) -> None:
     await rpc.drain(queue)
+    await trio.to_thread.run_sync(server.wait_until_says, f"queue={queue}")
     lines = [line for line in server.output.splitlines() if "drained" in line and queue in line]
     assert [line.count("count=0") for line in lines] == [1]
 
@@ -203,4 +206,5 @@ async def test_a_drain_of_all_queues_is_logged_as_all(servers: Servers) -> None:
     async with connected(server.port) as rpc:
         await bury(rpc, "a")
         await rpc.drain()
+    await trio.to_thread.run_sync(server.wait_until_says, "<all>")
     assert any("<all>" in line for line in server.output.splitlines() if "drained" in line)
