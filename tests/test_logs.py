@@ -202,8 +202,8 @@ def test_line_that_cannot_be_written_is_dropped_and_counted() -> None:
 
 
 def test_lines_of_libraries_are_written_under_our_filter() -> None:
-    library = logging.getLogger("some.library")
-    with captured("info,some.library=warn") as entries:
+    library = logging.getLogger("some.package")
+    with captured("info,some.package=warn") as entries:
         library.info("not this")
         library.warning("this\nand %s", "that")
         try:
@@ -214,7 +214,7 @@ def test_lines_of_libraries_are_written_under_our_filter() -> None:
     first, second = entries()
     assert (first["level"], first["target"], first["message"]) == (
         "WARN",
-        "some.library",
+        "some.package",
         "this\nand that",
     )
     assert (second["level"], second["message"]) == ("ERROR", "broken")
@@ -235,7 +235,7 @@ def test_arguments_that_do_not_fit_do_not_raise_into_the_library() -> None:
         # Straight to the handler: the test runner's own raises on such a record.
         (bridge,) = [h for h in logging.getLogger().handlers if isinstance(h, logs._Bridge)]
         bridge.handle(
-            logging.LogRecord("some.library", logging.WARNING, "", 0, "%s and %s", ("one",), None)
+            logging.LogRecord("some.package", logging.WARNING, "", 0, "%s and %s", ("one",), None)
         )
 
     (entry,) = entries()
@@ -244,7 +244,7 @@ def test_arguments_that_do_not_fit_do_not_raise_into_the_library() -> None:
 
 def test_configuring_twice_writes_each_line_once() -> None:
     with captured("info"), captured("info") as entries:
-        logging.getLogger("some.library").warning("once")
+        logging.getLogger("some.package").warning("once")
         log.info("once")
 
     assert len(entries()) == 2
