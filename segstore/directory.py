@@ -12,7 +12,6 @@ from segstore.layout import (
     INDEX_NAME,
     LOCK_NAME,
     QUARANTINE_NAME,
-    SNAPSHOT_PREFIX,
     TMP_SUFFIX,
     FormatMarker,
     decode_format,
@@ -20,6 +19,7 @@ from segstore.layout import (
     segment_of,
 )
 from segstore.segment import write_all
+from segstore.snapshot_file import snapshot_lsn
 from segstore.vfs import VFS, File, process_id
 
 _KNOWN_NAMES: Final = frozenset({LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME, INDEX_NAME})
@@ -33,6 +33,7 @@ class OpenDirectory:
     lock: File
     marker: FormatMarker
     segments: list[int]  # ids of the files there, rising
+    snapshots: list[str]  # paths of the files there, newest first
 
     def segment_path(self, segment: int) -> str:
         """Return the path of a segment's file."""
@@ -69,13 +70,16 @@ def _look_around(
 ) -> OpenDirectory:
     names = sorted(vfs.list_dir(path))
     segments = []
+    snapshots: list[str] = []
     for name in names:
         segment = segment_of(name)
         if segment is not None:
             segments.append(segment)
         elif name.endswith(TMP_SUFFIX):
             vfs.unlink(f"{path}/{name}")
-        elif name not in _KNOWN_NAMES and not name.startswith(SNAPSHOT_PREFIX):
+        elif snapshot_lsn(name) is not None:
+            snapshots.insert(0, f"{path}/{name}")
+        elif name not in _KNOWN_NAMES:
             log.warning("unknown file left alone", path=f"{path}/{name}")
     if FORMAT_NAME in names:
         marker = decode_format(_read(vfs, f"{path}/{FORMAT_NAME}"), f"{path}/{FORMAT_NAME}")
@@ -84,7 +88,7 @@ def _look_around(
     else:
         marker = FormatMarker(store_uuid=entropy(16), created_ms=clock_ms())
         _write_marker(vfs, path, marker)
-    return OpenDirectory(path, lock, marker, sorted(segments))
+    return OpenDirectory(path, lock, marker, sorted(segments), snapshots)
 
 
 def _make(vfs: VFS, path: str) -> None:

@@ -21,6 +21,7 @@ FORMAT_NAME: Final = "FORMAT"
 QUARANTINE_NAME: Final = "quarantine"
 INDEX_NAME: Final = "index.hix"  # derived; may be deleted at any time
 SNAPSHOT_PREFIX: Final = "snap-"  # derived too
+SNAPSHOT_SUFFIX: Final = ".snap"
 TMP_SUFFIX: Final = ".tmp"
 
 SEGMENT_MAGIC: Final = b"SEGSTOR1"

@@ -1,30 +1,31 @@
 """Opening: which segments are the log, replaying them, and what may be done about a bad end.
 
-The rules are FORMAT.md section 6. Nothing on the disk changes before all of it was read and judged;
-then the torn tail is cut, what was dropped is removed, and both are made durable before anyone is
-served: after a crash of the process the page cache may hold what the disk never got.
+The rules are FORMAT.md section 6. A snapshot saves replaying what lies before its begin; of that
+only headers and ends are looked at. At the least doubt about it, or about the log when it is read
+with it, everything is done once more without: the log alone decides.
+
+Nothing on the disk changes before all of it was read and judged; then the torn tail is cut, what
+was dropped is removed, and both are made durable before anyone is served: after a crash of the
+process the page cache may hold what the disk never got.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from segstore.batch import DAMAGED
 from segstore.directory import OpenDirectory
-from segstore.errors import FormatRefused, StoreDamaged
+from segstore.errors import StoreDamaged
 from segstore.events import log
-from segstore.layout import (
-    SEGMENT_HEADER_BYTES,
-    HeadLayout,
-    SegmentHeader,
-    decode_header,
-)
+from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout
 from segstore.local import Compact, SegmentDrop, SegmentEnd, SegmentList
 from segstore.mend import Cut, mend
 from segstore.redo import Redo
-from segstore.scan import Frame, LogState, SegmentScan
+from segstore.scan import Frame, LogPoint, LogState, SegmentScan, ends_with
 from segstore.segment import Segment
+from segstore.segment_files import Loaded, SegmentFiles, sealed_segment
 from segstore.slots import Slots
+from segstore.snapshot_file import Replayed, Snapshot, read_snapshot
 from segstore.usage import Needed
 from segstore.vfs import VFS
 
@@ -42,22 +43,24 @@ class Recovered:
     victim: int
     state: LogState
     next_segment: int
-    record_count: int
+    replayed: Replayed
     cut_bytes: int = 0  # that went to quarantine
     damaged_bodies: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Loaded:
-    """A segment file in memory."""
-
-    path: str
-    data: bytes
-    header: SegmentHeader
+class _SnapshotRefused(Exception):
+    """The snapshot does not fit the log."""
 
 
-class Recovery:
-    """One open of one directory.
+def recover(
+    vfs: VFS,
+    directory: OpenDirectory,
+    layout: HeadLayout,
+    *,
+    salvage_command: str = "",
+    on_progress: Progress | None = None,
+) -> Recovered:
+    """Find the live segments, replay them on the newest snapshot that fits, mend the end.
 
     Args:
         vfs: The disk.
@@ -65,6 +68,31 @@ class Recovery:
         layout: Of the heads, as declared by the user.
         salvage_command: What the message of a refusal names; may be empty.
         on_progress: Called now and then, on the thread that recovers.
+
+    Raises:
+        StoreDamaged: the log does not hold what it says it does. Nothing was changed.
+        FormatRefused: its heads have other fields.
+    """
+    refused: list[str] = []
+    for path in directory.snapshots:
+        found = read_snapshot(vfs, path, directory.marker.store_uuid, layout)
+        try:
+            if isinstance(found, str):
+                raise _SnapshotRefused(found)
+            recovery = Recovery(vfs, directory, layout, salvage_command, on_progress, found)
+            return recovery.run(refused)
+        except (_SnapshotRefused, StoreDamaged) as problem:
+            log.warning("snapshot not used", path=path, problem=problem)
+            refused.append(path)
+    return Recovery(vfs, directory, layout, salvage_command, on_progress, None).run(refused)
+
+
+class Recovery:
+    """One attempt at an open.
+
+    Args:
+        vfs, directory, layout, salvage_command, on_progress: As in `recover`.
+        snapshot: To start from.
     """
 
     def __init__(
@@ -72,14 +100,15 @@ class Recovery:
         vfs: VFS,
         directory: OpenDirectory,
         layout: HeadLayout,
-        *,
         salvage_command: str,
-        on_progress: Progress | None = None,
+        on_progress: Progress | None,
+        snapshot: Snapshot | None,
     ) -> None:
         self._vfs = vfs
         self._directory = directory
         self._layout = layout
         self._advice = f"salvage with: {salvage_command}" if salvage_command else "salvage it"
+        self._files = SegmentFiles(vfs, directory, layout, self._advice)
         self._on_progress = on_progress
         self._slots = Slots(layout)
         self._redo = Redo(self._slots, layout)
@@ -91,13 +120,18 @@ class Recovery:
         self._damaged: list[str] = []
         self._damaged_at: dict[int, list[str]] = {}  # by offset of the frame, in the newest segment
         self._victim = 0
+        self._snapshot = snapshot
+        self._begin = snapshot.begin.point if snapshot is not None else None
+        self._replayed = Replayed()
 
-    def run(self) -> Recovered:
-        """Find the live segments, replay them, mend the end.
+    def run(self, refused: Sequence[str]) -> Recovered:
+        """Do it all; see `recover`.
+
+        Args:
+            refused: Snapshots that are of no use; they are removed.
 
         Raises:
-            StoreDamaged: the log does not hold what it says it does. Nothing was changed.
-            FormatRefused: its heads have other fields.
+            _SnapshotRefused: nothing was changed.
         """
         ids = self._directory.segments
         for segment in ids[-2:]:
@@ -105,18 +139,25 @@ class Recovery:
             file = self._vfs.open(self._directory.segment_path(segment), is_readonly=True)
             file.drop_cache()
             file.close()
+        if self._snapshot is not None:
+            self._redo.take_over(self._snapshot)
+            self._replayed.snapshot_lsn = self._snapshot.begin.point.state.last_lsn
+            self._replayed.snapshot_bytes = self._snapshot.byte_count
         base = self._find_base()
         if base is not None:
             self._replay(base, *self._read_last(base))
-        self._redo.finish()
+        if self._snapshot is not None:
+            self._check_snapshot_end(self._snapshot.end)
+        self._redo.finish({segment.id for segment in self._live})
         mend(
             self._vfs,
             self._directory.path,
             last=self._live[-1].path if self._live else None,
             cuts=self._cuts,
             spares=self._spares,
-            dropped=self._dropped,
+            dropped=[*self._dropped, *refused],
         )
+        self._replayed.record_count = self._redo.record_count
         return Recovered(
             self._slots,
             self._live,
@@ -124,16 +165,16 @@ class Recovery:
             self._victim,
             self._state,
             (ids[-1] if ids else 0) + 1,
-            self._redo.record_count,
+            self._replayed,
             sum(len(cut.tail) for cut in self._cuts),
             self._damaged,
         )
 
-    def _find_base(self) -> _Loaded | None:
+    def _find_base(self) -> Loaded | None:
         """Return the newest segment with a valid first frame; judge those behind it."""
         ids = self._directory.segments
         for segment in reversed(ids):
-            loaded = self._load(segment)
+            loaded = self._files.load(segment)
             scan = SegmentScan(loaded.data, loaded.header, self._layout, LogState())
             first = self._whole(scan, scan.parse(SEGMENT_HEADER_BYTES))
             if not isinstance(first, str):
@@ -149,31 +190,12 @@ class Recovery:
             self._spares.append(loaded.path)  # never used, or all of it was torn
         return None
 
-    def _load(self, segment: int) -> _Loaded:
-        path = self._directory.segment_path(segment)
-        file = self._vfs.open(path, is_readonly=True)
-        try:
-            data = file.pread(file.size(), 0)
-        finally:
-            file.close()
-        header = decode_header(data)
-        if isinstance(header, str):
-            raise StoreDamaged(path, 0, header, advice=self._advice)
-        if header.store_uuid != self._directory.marker.store_uuid or header.segment != segment:
-            problem = f"segment {header.segment} of store {header.store_uuid.hex()}"
-            raise StoreDamaged(path, 0, problem, advice=self._advice)
-        if header.fields != self._layout.text:
-            raise FormatRefused(
-                f"{path} has head fields {header.fields}; this program wants {self._layout.text}"
-            )
-        return _Loaded(path, data, header)
-
-    def _read_last(self, base: _Loaded) -> tuple[SegmentScan, list[Frame]]:
+    def _read_last(self, base: Loaded) -> tuple[SegmentScan, list[Frame]]:
         """Read the newest segment up to its end, which may be torn if nothing newer holds anything.
 
         What lies behind a torn frame does not count, not even a drop.
         """
-        scan = SegmentScan(base.data, base.header, self._layout, self._stood(base))
+        scan = self._scan(base, lambda: self._stood(base))
         frames: list[Frame] = []
         while not isinstance(frame := self._whole(scan, scan.next()), str):
             frames.append(frame)
@@ -184,10 +206,9 @@ class Recovery:
             self._cut(base, scan, scan.offset, frame)
         return scan, frames
 
-    def _replay(self, base: _Loaded, scan: SegmentScan, frames: list[Frame]) -> None:
+    def _replay(self, base: Loaded, scan: SegmentScan, frames: list[Frame]) -> None:
         """Replay the live segments, and then `frames`, those of the newest."""
-        listed, dropped = self._live_set(frames)
-        ends = [end for end in listed.segments if end.segment not in dropped]
+        ends = self._live_set(base, frames)
         total = sum(end.end for end in ends) + len(base.data)
         done = 0
         present = set(self._directory.segments)
@@ -196,19 +217,21 @@ class Recovery:
             if end.segment not in present:
                 path = self._directory.segment_path(end.segment)
                 raise StoreDamaged(path, 0, "the file is missing", advice=self._advice)
-            before = self._replay_listed(end, before)
+            is_known = self._begin is not None and end.segment < self._begin.segment
+            before = self._files.pass_over(end) if is_known else self._replay_listed(end, before)
             self._live.append(before)
             done += end.end
             if self._on_progress is not None:
                 self._on_progress(done, total)
-        self._go_on(base, before)
+        if self._begin is None or base.header.segment > self._begin.segment:
+            self._go_on(base, before)
         self._state = scan.state
         for frame in frames:
             for body in self._damaged_at.get(frame.header.offset, ()):
                 log.error("body damaged; it is never handed out", path=base.path, body=body)
                 self._damaged.append(body)
-            self._redo.apply(scan, frame)
-        self._live.append(self._segment(base, scan))
+            self._apply(scan, frame)
+        self._live.append(sealed_segment(base.path, base.header, scan.offset, scan.last_crc))
         kept = {segment.id for segment in self._live}
         newest = base.header.segment
         for segment in self._directory.segments:
@@ -217,12 +240,20 @@ class Recovery:
         if self._on_progress is not None:
             self._on_progress(total, total)
 
-    def _live_set(self, frames: list[Frame]) -> tuple[SegmentList, set[int]]:
-        """Return the list in the newest segment's first frame, and what was dropped since."""
+    def _live_set(self, base: Loaded, frames: list[Frame]) -> list[SegmentEnd]:
+        """Return the live segments before the newest one, of which `frames` were read.
+
+        They stand in its first frame, or in the snapshot; what was dropped since is left out.
+        """
         dropped: set[int] = set()
-        listed = frames[0].locals[0]
-        assert isinstance(listed, SegmentList), "the first frame was checked before"
-        self._victim = listed.victim
+        listed: tuple[SegmentEnd, ...]
+        if self._is_begin(base):
+            assert self._snapshot is not None
+            self._victim, listed = self._snapshot.begin.victim, self._snapshot.begin.segments
+        else:
+            first = frames[0].locals[0]
+            assert isinstance(first, SegmentList), "the first frame was checked before"
+            self._victim, listed = first.victim, first.segments
         for frame in frames:
             for local in frame.locals:
                 if isinstance(local, SegmentDrop):
@@ -231,9 +262,56 @@ class Recovery:
                     self._victim = local.segment
         if self._victim in dropped:
             self._victim = 0
-        return listed, dropped
+        return [end for end in listed if end.segment not in dropped]
 
-    def _stood(self, loaded: _Loaded) -> LogState:
+    def _is_begin(self, loaded: Loaded) -> bool:
+        """Whether the snapshot begins in this segment."""
+        return self._begin is not None and self._begin.segment == loaded.header.segment
+
+    def _scan(self, loaded: Loaded, stood: Callable[[], LogState]) -> SegmentScan:
+        """Return a scan of what is to be replayed of a segment.
+
+        Args:
+            stood: Tells where the log stood before the segment.
+        """
+        snapshot = self._snapshot
+        if snapshot is not None and snapshot.end.segment == loaded.header.segment:
+            self._check_point(loaded, snapshot.end)
+        if self._begin is None or not self._is_begin(loaded):
+            return SegmentScan(loaded.data, loaded.header, self._layout, stood())
+        self._check_point(loaded, self._begin)
+        scan = SegmentScan(loaded.data, loaded.header, self._layout, replace(self._begin.state))
+        scan.offset, scan.last_crc = self._begin.offset, self._begin.frame_crc
+        return scan
+
+    def _check_point(self, loaded: Loaded, point: LogPoint) -> None:
+        """Refuse the snapshot unless a segment has the frame that it speaks of.
+
+        The CRC of a frame covers that of the one before, so what lies before is the same log too.
+        """
+        if not ends_with(memoryview(loaded.data), loaded.header, point.offset, point.frame_crc):
+            raise _SnapshotRefused(
+                f"{loaded.path} has no frame {point.frame_crc:08x} before {point.offset}"
+            )
+
+    def _check_snapshot_end(self, end: LogPoint) -> None:
+        """Refuse the snapshot unless the log reaches at least as far."""
+        state = self._state
+        newest, last_end = (self._live[-1].id, self._live[-1].end) if self._live else (0, 0)
+        is_short = (newest, last_end) < (end.segment, end.offset)
+        if is_short or (state.last_lsn, state.local_next) < (
+            end.state.last_lsn,
+            end.state.local_next,
+        ):
+            raise _SnapshotRefused(f"the log ends at {state} before the snapshot, {end.state}")
+
+    def _apply(self, scan: SegmentScan, frame: Frame) -> None:
+        """Apply a frame to the slot table."""
+        self._redo.apply(scan, frame)
+        self._replayed.frame_count += 1
+        self._replayed.byte_count += frame.header.frame_bytes
+
+    def _stood(self, loaded: Loaded) -> LogState:
         """Return where the log stood before a segment, as its own first frame says."""
         scan = SegmentScan(loaded.data, loaded.header, self._layout, LogState())
         first = scan.parse(SEGMENT_HEADER_BYTES)
@@ -250,7 +328,7 @@ class Recovery:
             first.header.local_first,
         )
 
-    def _go_on(self, loaded: _Loaded, before: Segment | None) -> LogState:
+    def _go_on(self, loaded: Loaded, before: Segment | None) -> LogState:
         """Check that a segment goes on where the one before it ended; return where that is."""
         stood = self._stood(loaded)
         if before is not None and before.id == loaded.header.previous and stood != self._state:
@@ -261,14 +339,15 @@ class Recovery:
 
     def _replay_listed(self, end: SegmentEnd, before: Segment | None) -> Segment:
         """Replay a segment that a later one lists, and hold it against that."""
-        loaded = self._load(end.segment)
-        scan = SegmentScan(loaded.data, loaded.header, self._layout, self._go_on(loaded, before))
+        loaded = self._files.load(end.segment)
+        scan = self._scan(loaded, lambda: self._go_on(loaded, before))
         while scan.offset < end.end:
             frame = scan.next()
             if isinstance(frame, str):
                 self._refuse(loaded, scan.offset, frame, scan)
-            self._redo.apply(scan, frame)
+            self._apply(scan, frame)
             scan.accept(frame)
+        self._state = scan.state
         if scan.offset != end.end or scan.last_crc != end.frame_crc:
             problem = (
                 f"ends at {scan.offset} with frame {scan.last_crc:08x};"
@@ -278,7 +357,7 @@ class Recovery:
         behind = scan.content_end() - end.end
         if behind > 0:
             self._refuse(loaded, end.end, f"{behind} bytes behind the listed end")
-        return self._segment(loaded, scan)
+        return sealed_segment(loaded.path, loaded.header, scan.offset, scan.last_crc)
 
     def _whole(self, scan: SegmentScan, frame: Frame | str) -> Frame | str:
         """Return `frame` unless a body of it is missing and no later frame vouches for it."""
@@ -291,20 +370,7 @@ class Recovery:
                 self._damaged_at[frame.header.offset] = damaged
         return frame
 
-    def _segment(self, loaded: _Loaded, scan: SegmentScan) -> Segment:
-        end = scan.offset
-        return Segment(
-            loaded.header.segment,
-            loaded.path,
-            loaded.header.salt,
-            scan.last_crc,
-            end=end,
-            is_sealed=True,
-            written=end,
-            synced=end,
-        )
-
-    def _cut(self, loaded: _Loaded, scan: SegmentScan, offset: int, problem: str) -> None:
+    def _cut(self, loaded: Loaded, scan: SegmentScan, offset: int, problem: str) -> None:
         """Note a torn tail at `offset`, or refuse if a later frame vouches for what is there."""
         if scan.voucher(offset) is not None:
             self._refuse(loaded, offset, problem, scan)
@@ -317,7 +383,7 @@ class Recovery:
         self._cuts.append(Cut(loaded.path, offset, tail, problem, is_suspicious))
 
     def _refuse(
-        self, loaded: _Loaded, offset: int, problem: str, scan: SegmentScan | None = None
+        self, loaded: Loaded, offset: int, problem: str, scan: SegmentScan | None = None
     ) -> NoReturn:
         """Refuse the open; say which LSN was due at `offset` and which comes behind, if any."""
         found = None

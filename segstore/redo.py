@@ -7,11 +7,19 @@ compaction come later than the records they were made from, so they are out of t
   PUT (`_born`), not of the last change. A STATE of a later life of the same key may have been
   applied to the earlier one, because the delete between the two was copied forward.
 - A moved PUT has the LSN of the last change by then. No delete of its key lies between the two.
+
+On a snapshot only what the log says from its begin on is replayed. It is fuzzy, so an entry may be
+newer in it than the record that is replayed, or be there twice: the higher LSN counts. The LSN of
+a PUT is not in it; that of the last change does as well, as the entry was there when it was copied:
+an older delete than that ended an earlier life. An entry whose body lies in a segment that was
+dropped since had ended by then, and its delete may have gone with that segment.
 """
 
 from array import array
 from collections import Counter
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, compress
+from struct import Struct
 from typing import Any, Final
 
 from segstore.batch import DEL, PUT, STATE, decode_u32
@@ -19,6 +27,7 @@ from segstore.layout import HeadLayout
 from segstore.local import Move
 from segstore.scan import Frame, SegmentScan
 from segstore.slots import Slots
+from segstore.snapshot_file import Snapshot
 from segstore.usage import Needed
 
 # kind, table, 0, body length, body CRC, key, packed head
@@ -45,9 +54,48 @@ class Redo:
         self._layout = layout
         self._rows = bytearray()
         self._born = array("Q")  # LSN of the PUT that gave a slot its body
+        self._is_asleep = False  # whether the table is that of a snapshot, and as it was there
+
+    def take_over(self, snapshot: Snapshot) -> None:
+        """Start from a snapshot."""
+        self.slots.take_over(snapshot.used_count, snapshot.parts)
+        self.needed = {each: dict(homes) for each, homes in snapshot.begin.needed.items()}
+        self._is_asleep = True
+
+    def _wake(self) -> None:
+        """Make what is needed to apply records to the table of a snapshot."""
+        self._is_asleep = False
+        slots = self.slots
+        self._rows = slots.heads_as_rows()
+        self._born = slots.lsn[: slots.used_count()]
+        keys = [key for (key,) in Struct("16s").iter_unpack(slots.keys)]
+        for table in set(slots.tables) - {0}:
+            flags = slots.flags_of(table)
+            known = slots.recent[table]
+            known.update(
+                zip(compress(keys, flags), compress(range(len(flags)), flags), strict=True)
+            )
+            if len(known) != flags.count(1):
+                self._keep_newest(table, compress(range(len(flags)), flags), keys)
+
+    def _keep_newest(self, table: int, found: Iterable[int], keys: Sequence[bytes]) -> None:
+        """Of each key keep the slot with the highest LSN: it went from one slot to another."""
+        slots, known = self.slots, self.slots.recent[table]
+        known.clear()
+        for slot in found:
+            other = known.setdefault(keys[slot], slot)
+            if other == slot:
+                continue
+            if slots.lsn[slot] > slots.lsn[other]:
+                known[keys[slot]] = slot
+                slots.release(other)
+            else:
+                slots.release(slot)
 
     def apply(self, scan: SegmentScan, frame: Frame) -> None:
         """Apply everything in `frame`."""
+        if self._is_asleep:
+            self._wake()
         header = frame.header
         segment = header.segment
         if frame.batch is not None:
@@ -67,10 +115,17 @@ class Redo:
                 if isinstance(local, Move):
                     offset8 += self._apply_move(local, segment, offset8)
 
-    def finish(self) -> None:
-        """Turn the packed heads into columns."""
+    def finish(self, live: set[int]) -> None:
+        """Turn the packed heads into columns.
+
+        Args:
+            live: Segments of the log.
+        """
         slots = self.slots
+        self._end_homeless(live)
         slots.settle_free()
+        if self._is_asleep:
+            return
         self._grow_rows(slots.used_count())
         del self._rows[slots.used_count() * self._layout.head_bytes :]
         for slot in slots.free_slots():
@@ -79,6 +134,19 @@ class Redo:
         slots.load_heads(self._rows)
         self._rows = bytearray()
         self._born = array("Q")
+
+    def _end_homeless(self, live: set[int]) -> None:
+        """End the entries of a snapshot whose segment was dropped since."""
+        slots = self.slots
+        gone = set(slots.segment) - live - {0}
+        if not gone:
+            return
+        if self._is_asleep:
+            self._wake()
+        for slot, segment in enumerate(slots.segment):
+            if segment in gone and slots.lsn[slot]:
+                slots.recent[slots.tables[slot]].pop(slots.key(slot), None)
+                slots.release(slot)
 
     def _apply_new(self, records: list[Record], lsn: int, segment: int, offset8: int) -> bool:
         """Apply a batch that does nothing but put new entries of one table, column by column.

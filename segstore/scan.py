@@ -31,6 +31,21 @@ class LogState:
     local_next: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class LogPoint:
+    """A place between two frames.
+
+    Attributes:
+        frame_crc: Of the frame before it; directly behind the header of a segment: of that.
+        state: Where the log stands there.
+    """
+
+    segment: int
+    offset: int
+    frame_crc: int
+    state: LogState
+
+
 @dataclass(slots=True)
 class Frame:
     """A valid frame."""
@@ -187,6 +202,30 @@ class SegmentScan:
         if batch.epoch < state.epoch or batch.log_clock_ms < state.log_clock_ms:
             return f"epoch {batch.epoch} or log clock {batch.log_clock_ms} goes back"
         return ""
+
+
+def ends_with(
+    data: memoryview, header: SegmentHeader, end: int, frame_crc: int, *, base: int = 0
+) -> bool:
+    """Whether a frame with this CRC, or the header itself, ends at an offset of a segment.
+
+    Args:
+        data: Bytes of the segment.
+        base: Where in the segment they start.
+    """
+    if end == SEGMENT_HEADER_BYTES:
+        return frame_crc == header.crc
+    if not base < end <= base + len(data):
+        return False
+    whole = bytes(data[: end - base])
+    at = whole.rfind(FRAME_MAGIC)
+    while at >= 0:
+        if not (base + at) & 7:
+            frame = parse_frame(data, base + at, header.segment, header.salt, base=base)
+            if not isinstance(frame, str):
+                return frame.crc == frame_crc and frame.offset + frame.frame_bytes == end
+        at = whole.rfind(FRAME_MAGIC, 0, at)
+    return False
 
 
 def aligned_up(offset: int) -> int:

@@ -13,6 +13,7 @@ Rules:
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from sys import byteorder
 from typing import TYPE_CHECKING, Any, Final
 
@@ -162,6 +163,61 @@ class Slots:
         """Yield the slots whose last change has a higher LSN."""
         return (slot for slot, changed in enumerate(self.lsn) if changed > max(0, lsn))
 
+    def copy(self, start: int, stop: int) -> "list[bytearray | array[int]]":
+        """Return the part of each column from one slot to another, for a snapshot: keys first."""
+        columns = self._fixed_columns() + self.heads
+        return [self.keys[start << 4 : stop << 4], *[column[start:stop] for column in columns]]
+
+    def take_over(self, used_count: int, parts: Sequence[tuple[int, int, memoryview]]) -> None:
+        """Fill an empty table from a snapshot; no entry is recent then.
+
+        Args:
+            used_count: How many slots were ever used.
+            parts: First slot, number of slots, and what `copy` returned, one behind the other, each
+                column from an 8-aligned offset on. Slots that no part speaks of are free.
+        """
+        self._grow(used_count)
+        self._unused = used_count
+        columns: list[bytearray | array[int]] = [self.keys, *self._fixed_columns(), *self.heads]
+        sizes = [KEY_BYTES, *[column.itemsize for column in self._fixed_columns() + self.heads]]
+        for start, count, data in parts:
+            at = 0
+            for column, size in zip(columns, sizes, strict=True):
+                with memoryview(column).cast("B") as view:
+                    view[start * size : (start + count) * size] = data[at : at + count * size]
+                at += (count * size + 7) & ~7
+        if byteorder == "big":  # the disk is little-endian
+            for column in columns[1:]:
+                assert isinstance(column, array)
+                column.byteswap()
+        self.find_free()
+
+    def find_free(self) -> None:
+        """Find the free slots anew, the lowest to be given out first."""
+        self._free = array("I", compress(range(self._unused), self.flags_of(0)))
+        self._free.reverse()
+
+    def flags_of(self, table: int) -> bytes:
+        """Return 1 for each slot that belongs to a table, 0 for each other; table 0: free."""
+        flags = bytearray(256)
+        flags[table] = 1
+        return self.tables[: self._unused].tobytes().translate(flags)
+
+    def heads_as_rows(self) -> bytearray:
+        """Return packed heads as `load_heads` takes them."""
+        stride = self._layout.head_bytes
+        rows = bytearray(stride * self._unused)
+        with memoryview(rows) as view:
+            for index, offset in enumerate(self._layout.offsets):
+                size = self._layout.item_bytes(index)
+                column = self.heads[index][: self._unused]
+                if byteorder == "big":  # the disk is little-endian
+                    column.byteswap()
+                typecode: Any = column.typecode
+                with view.cast(typecode) as items:
+                    items[offset // size :: stride // size] = memoryview(column)
+        return rows
+
     def load_heads(self, rows: bytearray) -> None:
         """Set the head columns from packed heads, one for each slot ever used.
 
@@ -181,9 +237,9 @@ class Slots:
                 values.byteswap()
             self.heads[index][: self._unused] = values
 
-    def _columns(self) -> "list[array[int]]":
+    def _fixed_columns(self) -> "list[array[int]]":
+        """Return the columns beside keys and heads, in the order of a snapshot (FORMAT.md)."""
         return [
-            *self.heads,
             self.tables,
             self.segment,
             self.offset8,
@@ -196,5 +252,5 @@ class Slots:
     def _grow(self, count: int) -> None:
         self._count += count
         self.keys.extend(bytes(KEY_BYTES * count))
-        for column in self._columns():
+        for column in self._fixed_columns() + self.heads:
             column.frombytes(bytes(column.itemsize * count))

@@ -1,0 +1,60 @@
+"""Opening a directory: lock it, make the slot table from it, and take over its index file."""
+
+from collections.abc import Callable
+
+from segstore.directory import OpenDirectory, open_directory
+from segstore.hash_index import HashIndex
+from segstore.index_file import set_recent
+from segstore.layout import HeadLayout
+from segstore.options import Options
+from segstore.recovery import Progress, Recovered, recover
+from segstore.vfs import VFS
+from segstore.workers import RunInWorker
+
+
+def open_log(
+    vfs: VFS,
+    path: str,
+    layout: HeadLayout,
+    options: Options,
+    run_in_worker: RunInWorker,
+    *,
+    clock_ms: Callable[[], int],
+    entropy: Callable[[int], bytes],
+    on_progress: Progress | None,
+) -> tuple[OpenDirectory, Recovered, HashIndex, int]:
+    """Return the locked directory, what is in it, its index, and the free bytes. Blocks.
+
+    Arguments and errors are those of `Store.open`.
+    """
+    directory = open_directory(vfs, path, clock_ms=clock_ms, entropy=entropy)
+    try:
+        recovered = recover(
+            vfs,
+            directory,
+            layout,
+            salvage_command=options.salvage_command,
+            on_progress=on_progress,
+        )
+        index = HashIndex(
+            recovered.slots,
+            vfs=vfs,
+            directory=directory.path,
+            store_uuid=directory.marker.store_uuid,
+            entropy=entropy,
+            run_in_worker=run_in_worker,
+            recent_max=options.recent_entries_max,
+        )
+        _open_index(index, recovered)
+        return directory, recovered, index, vfs.free_bytes(path)
+    except BaseException:
+        directory.lock.close()
+        raise
+
+
+def _open_index(index: HashIndex, recovered: Recovered) -> None:
+    """Use the index file if it fits what was recovered; otherwise it is built anew later."""
+    slots, recent_max = recovered.slots, index.recent_max
+    if sum(map(len, slots.recent)) < len(slots) <= recent_max:  # all from a snapshot
+        set_recent(slots, slots.scan())
+    index.open(slots.changed_since(recovered.state.last_lsn - recent_max))
