@@ -289,7 +289,7 @@ class Recovery:
 
         The CRC of a frame covers that of the one before, so what lies before is the same log too.
         """
-        if not ends_with(memoryview(loaded.data), loaded.header, point.offset, point.frame_crc):
+        if not ends_with(loaded.data, loaded.header, point.offset, point.frame_crc):
             raise _SnapshotRefused(
                 f"{loaded.path} has no frame {point.frame_crc:08x} before {point.offset}"
             )

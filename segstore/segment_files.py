@@ -70,7 +70,7 @@ class SegmentFiles:
             for tail_bytes in (_TAIL_BYTES, end.end):  # a frame may be longer than the tail
                 start = max(0, end.end - tail_bytes)
                 tail = file.pread(max(0, file.size() - start), start)
-                if ends_with(memoryview(tail), header, end.end, end.frame_crc, base=start):
+                if ends_with(tail, header, end.end, end.frame_crc, base=start):
                     break
             else:
                 raise StoreDamaged(path, end.end, f"no frame {end.frame_crc:08x} before it")

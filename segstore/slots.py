@@ -12,6 +12,7 @@ Rules:
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from sys import byteorder
@@ -155,9 +156,26 @@ class Slots:
         """Return the slots that were used and are free now."""
         return self._free
 
-    def scan(self) -> Iterator[int]:
-        """Yield the slots of all entries that are in a batch, in no order to rely on."""
-        return (slot for slot, lsn in enumerate(self.lsn) if lsn)
+    def scan(self, table: int | None = None) -> Iterator[int]:
+        """Yield the slots of all entries that are in a batch, in no order to rely on.
+
+        Args:
+            table: Only of this one.
+        """
+        if table is None:
+            return compress(range(self._unused), self.lsn)
+        slots = list(compress(range(self._unused), self.flags_of(table)))
+        return compress(slots, map(self.lsn.__getitem__, slots))
+
+    def body_sizes(self) -> dict[tuple[int, int], int]:
+        """Return how many entries that are in a batch have which segment and body length."""
+        pairs = array("Q", bytes(8)) * self._unused
+        low, high = (0, 1) if byteorder == "little" else (1, 0)
+        with memoryview(pairs).cast("B") as view, view.cast("I") as halves:
+            halves[low::2] = memoryview(self.body_length)[: self._unused]
+            halves[high::2] = memoryview(self.segment)[: self._unused]
+        counts = Counter(compress(pairs, self.lsn))  # half the time it takes with tuples
+        return {(pair >> 32, pair & 0xFFFFFFFF): count for pair, count in counts.items()}
 
     def changed_since(self, lsn: int) -> Iterator[int]:
         """Yield the slots whose last change has a higher LSN."""

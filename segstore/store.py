@@ -261,9 +261,9 @@ class Store:
         await trio.lowlevel.checkpoint()
         await self._index.locate(keys)
 
-    def scan(self) -> Iterator[int]:
-        """Yield the slot of each live entry that is in a batch, in no order to rely on."""
-        return self.slots.scan()
+    def scan(self, table: int | None = None) -> Iterator[int]:
+        """Yield the slot of each live entry, of a table, that is in a batch; in no order."""
+        return self.slots.scan(table)
 
     def read_bodies_nowait(self, slots: Sequence[int]) -> list[bytes | None]:
         """Return bodies from RAM or page cache.

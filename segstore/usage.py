@@ -5,7 +5,7 @@ needed deletes: records that hold down a PUT of the same key in an older segment
 else is garbage. The rules that follow from it stand in `compaction.py`.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection
 
 from segstore.layout import aligned
@@ -44,13 +44,10 @@ class Usage:
         """
         live = dict.fromkeys(segments, 0)
         record_bytes = self.record_bytes
-        for lsn, segment, length, head in zip(
-            slots.lsn, slots.segment, slots.body_length, slots.head_segment, strict=True
-        ):
-            if lsn:
-                live[segment] += record_bytes + ((length + 7) & ~7)
-                if head:
-                    live[head] += record_bytes
+        for (segment, length), count in slots.body_sizes().items():
+            live[segment] += count * (record_bytes + ((length + 7) & ~7))
+        for head, count in Counter(filter(None, slots.head_segment)).items():
+            live[head] += count * record_bytes
         self.live_bytes = defaultdict(int, live)
         self.needed = {}
         for segment, homes in needed.items():
