@@ -7,7 +7,8 @@ from segstore.hash_index import HashIndex
 from segstore.index_file import set_recent
 from segstore.layout import HeadLayout
 from segstore.options import Options
-from segstore.recovery import Progress, Recovered, recover
+from segstore.recovered import Recovered
+from segstore.recovery import Progress, recover
 from segstore.vfs import VFS
 from segstore.workers import RunInWorker
 

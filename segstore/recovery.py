@@ -10,7 +10,7 @@ process the page cache may hold what the disk never got.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from segstore.batch import DAMAGED
@@ -20,32 +20,17 @@ from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout
 from segstore.local import Compact, SegmentDrop, SegmentEnd, SegmentList
 from segstore.mend import Cut, mend
+from segstore.recovered import Recovered, Replayed
 from segstore.redo import Redo
 from segstore.scan import Frame, LogPoint, LogState, SegmentScan, ends_with
 from segstore.segment import Segment
 from segstore.segment_files import Loaded, SegmentFiles, sealed_segment
 from segstore.slots import Slots
-from segstore.snapshot_file import Replayed, Snapshot, read_snapshot
-from segstore.usage import Needed
+from segstore.snapshot_file import Snapshot, read_snapshot
 from segstore.vfs import VFS
 
 # Bytes replayed and bytes in all.
 Progress = Callable[[int, int], None]
-
-
-@dataclass(slots=True)
-class Recovered:
-    """What an open found."""
-
-    slots: Slots
-    segments: list[Segment]  # live ones, rising; none may be appended to
-    needed: Needed
-    victim: int
-    state: LogState
-    next_segment: int
-    replayed: Replayed
-    cut_bytes: int = 0  # that went to quarantine
-    damaged_bodies: list[str] = field(default_factory=list)
 
 
 class _SnapshotRefused(Exception):
@@ -217,8 +202,10 @@ class Recovery:
             if end.segment not in present:
                 path = self._directory.segment_path(end.segment)
                 raise StoreDamaged(path, 0, "the file is missing", advice=self._advice)
-            is_known = self._begin is not None and end.segment < self._begin.segment
-            before = self._files.pass_over(end) if is_known else self._replay_listed(end, before)
+            if self._begin is not None and end.segment < self._begin.segment:
+                before = self._files.pass_over(end)
+            else:
+                before = self._replay_listed(end, before)
             self._live.append(before)
             done += end.end
             if self._on_progress is not None:

@@ -25,6 +25,7 @@ from segstore.layout import TMP_SUFFIX, HeadLayout
 from segstore.local import SegmentEnd
 from segstore.options import Options
 from segstore.pace import Pace
+from segstore.recovered import Replayed
 from segstore.scan import LogPoint
 from segstore.segment import Segment, SyncFailed, sync_names, write_all
 from segstore.slots import Slots
@@ -32,7 +33,6 @@ from segstore.snapshot_file import (
     END,
     SLOTS,
     Begin,
-    Replayed,
     encode_block,
     encode_end,
     encode_header,
@@ -190,6 +190,7 @@ class Snapshots:
         except OSError as problem:
             log.warning("snapshot not written", path=work.path, error=problem)
             self._retry_at_ms = now_ms + _RETRY_MS
+            self._bytes_due = 0
             await self.flusher.run_in_worker(self.abandon, Lane.MAINTENANCE)
             return None
 

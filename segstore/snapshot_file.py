@@ -72,17 +72,6 @@ class Snapshot:
     parts: list[tuple[int, int, memoryview]]
 
 
-@dataclass(slots=True)
-class Replayed:
-    """How much log lies behind the snapshot that an open used, or behind none."""
-
-    byte_count: int = 0
-    record_count: int = 0
-    frame_count: int = 0
-    snapshot_lsn: int = 0
-    snapshot_bytes: int = 0  # 0: none was used
-
-
 def pack_point(point: LogPoint) -> bytes:
     """Return a point as it is on disk."""
     state = point.state

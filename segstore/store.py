@@ -29,7 +29,8 @@ from segstore.local import Note
 from segstore.maintenance import Maintenance
 from segstore.opening import open_log
 from segstore.options import Counters, Options, Position, Room, StoreStatistics
-from segstore.recovery import Progress, Recovered
+from segstore.recovered import Recovered
+from segstore.recovery import Progress
 from segstore.slots import Slots
 from segstore.snapshot import Snapshots
 from segstore.statistics import collect
