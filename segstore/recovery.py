@@ -11,6 +11,7 @@ process the page cache may hold what the disk never got.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NoReturn
 
 from segstore.batch import DAMAGED
@@ -20,8 +21,9 @@ from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout
 from segstore.local import Compact, SegmentDrop, SegmentEnd, SegmentList
 from segstore.mend import Cut, mend
-from segstore.recovered import Recovered, Replayed
+from segstore.recovered import Recovered
 from segstore.redo import Redo
+from segstore.runs import Run, RunReader
 from segstore.scan import Frame, LogPoint, LogState, SegmentScan, ends_with
 from segstore.segment import Segment
 from segstore.segment_files import Loaded, SegmentFiles, sealed_segment
@@ -97,6 +99,7 @@ class Recovery:
         self._on_progress = on_progress
         self._slots = Slots(layout)
         self._redo = Redo(self._slots, layout)
+        self._runs = RunReader(layout)
         self._state = LogState()
         self._live: list[Segment] = []
         self._cuts: list[Cut] = []
@@ -107,7 +110,6 @@ class Recovery:
         self._victim = 0
         self._snapshot = snapshot
         self._begin = snapshot.begin.point if snapshot is not None else None
-        self._replayed = Replayed()
 
     def run(self, refused: Sequence[str]) -> Recovered:
         """Do it all; see `recover`.
@@ -126,8 +128,6 @@ class Recovery:
             file.close()
         if self._snapshot is not None:
             self._redo.take_over(self._snapshot)
-            self._replayed.snapshot_lsn = self._snapshot.begin.point.state.last_lsn
-            self._replayed.snapshot_bytes = self._snapshot.byte_count
         base = self._find_base()
         if base is not None:
             self._replay(base, *self._read_last(base))
@@ -142,7 +142,6 @@ class Recovery:
             spares=self._spares,
             dropped=[*self._dropped, *refused],
         )
-        self._replayed.record_count = self._redo.record_count
         return Recovered(
             self._slots,
             self._live,
@@ -150,7 +149,7 @@ class Recovery:
             self._victim,
             self._state,
             (ids[-1] if ids else 0) + 1,
-            self._replayed,
+            self._redo.replayed,
             sum(len(cut.tail) for cut in self._cuts),
             self._damaged,
         )
@@ -175,23 +174,22 @@ class Recovery:
             self._spares.append(loaded.path)  # never used, or all of it was torn
         return None
 
-    def _read_last(self, base: Loaded) -> tuple[SegmentScan, list[Frame]]:
+    def _read_last(self, base: Loaded) -> tuple[SegmentScan, list[Frame | Run]]:
         """Read the newest segment up to its end, which may be torn if nothing newer holds anything.
 
         What lies behind a torn frame does not count, not even a drop.
         """
         scan = self._scan(base, lambda: self._stood(base))
-        frames: list[Frame] = []
-        while not isinstance(frame := self._whole(scan, scan.next()), str):
+        frames: list[Frame | Run] = []
+        while not isinstance(frame := self._next_whole(scan), str):
             frames.append(frame)
-            scan.accept(frame)
         if scan.content_end() > scan.offset:
             if self._cuts:  # a newer segment was written to, so this one was whole by then
                 self._refuse(base, scan.offset, frame, scan)
             self._cut(base, scan, scan.offset, frame)
         return scan, frames
 
-    def _replay(self, base: Loaded, scan: SegmentScan, frames: list[Frame]) -> None:
+    def _replay(self, base: Loaded, scan: SegmentScan, frames: list[Frame | Run]) -> None:
         """Replay the live segments, and then `frames`, those of the newest."""
         ends = self._live_set(base, frames)
         total = sum(end.end for end in ends) + len(base.data)
@@ -214,10 +212,11 @@ class Recovery:
             self._go_on(base, before)
         self._state = scan.state
         for frame in frames:
-            for body in self._damaged_at.get(frame.header.offset, ()):
+            offset = frame.header.offset if isinstance(frame, Frame) else 0
+            for body in self._damaged_at.get(offset, ()):
                 log.error("body damaged; it is never handed out", path=base.path, body=body)
                 self._damaged.append(body)
-            self._apply(scan, frame)
+            self._redo.apply(scan, frame)
         self._live.append(sealed_segment(base.path, base.header, scan.offset, scan.last_crc))
         kept = {segment.id for segment in self._live}
         newest = base.header.segment
@@ -227,7 +226,7 @@ class Recovery:
         if self._on_progress is not None:
             self._on_progress(total, total)
 
-    def _live_set(self, base: Loaded, frames: list[Frame]) -> list[SegmentEnd]:
+    def _live_set(self, base: Loaded, frames: list[Frame | Run]) -> list[SegmentEnd]:
         """Return the live segments before the newest one, of which `frames` were read.
 
         They stand in its first frame, or in the snapshot; what was dropped since is left out.
@@ -238,15 +237,15 @@ class Recovery:
             assert self._snapshot is not None
             self._victim, listed = self._snapshot.begin.victim, self._snapshot.begin.segments
         else:
+            assert isinstance(frames[0], Frame), "the first frame was checked before"
             first = frames[0].locals[0]
-            assert isinstance(first, SegmentList), "the first frame was checked before"
+            assert isinstance(first, SegmentList)
             self._victim, listed = first.victim, first.segments
-        for frame in frames:
-            for local in frame.locals:
-                if isinstance(local, SegmentDrop):
-                    dropped.add(local.segment)
-                elif isinstance(local, Compact):
-                    self._victim = local.segment
+        for local in chain.from_iterable(each.locals for each in frames if type(each) is Frame):
+            if isinstance(local, SegmentDrop):
+                dropped.add(local.segment)
+            elif isinstance(local, Compact):
+                self._victim = local.segment
         if self._victim in dropped:
             self._victim = 0
         return [end for end in listed if end.segment not in dropped]
@@ -292,12 +291,6 @@ class Recovery:
         ):
             raise _SnapshotRefused(f"the log ends at {state} before the snapshot, {end.state}")
 
-    def _apply(self, scan: SegmentScan, frame: Frame) -> None:
-        """Apply a frame to the slot table."""
-        self._redo.apply(scan, frame)
-        self._replayed.frame_count += 1
-        self._replayed.byte_count += frame.header.frame_bytes
-
     def _stood(self, loaded: Loaded) -> LogState:
         """Return where the log stood before a segment, as its own first frame says."""
         scan = SegmentScan(loaded.data, loaded.header, self._layout, LogState())
@@ -329,10 +322,14 @@ class Recovery:
         loaded = self._files.load(end.segment)
         scan = self._scan(loaded, lambda: self._go_on(loaded, before))
         while scan.offset < end.end:
+            run = self._runs.read(scan, end.end)
+            if run is not None:
+                self._redo.apply(scan, run)
+                continue
             frame = scan.next()
             if isinstance(frame, str):
                 self._refuse(loaded, scan.offset, frame, scan)
-            self._apply(scan, frame)
+            self._redo.apply(scan, frame)
             scan.accept(frame)
         self._state = scan.state
         if scan.offset != end.end or scan.last_crc != end.frame_crc:
@@ -345,6 +342,16 @@ class Recovery:
         if behind > 0:
             self._refuse(loaded, end.end, f"{behind} bytes behind the listed end")
         return sealed_segment(loaded.path, loaded.header, scan.offset, scan.last_crc)
+
+    def _next_whole(self, scan: SegmentScan) -> Frame | Run | str:
+        """Return what comes next in the newest segment and go on behind it, or what is wrong."""
+        run = self._runs.read(scan, len(scan.data), with_bodies=True)
+        if run is not None:
+            return run
+        frame = self._whole(scan, scan.next())
+        if not isinstance(frame, str):
+            scan.accept(frame)
+        return frame
 
     def _whole(self, scan: SegmentScan, frame: Frame | str) -> Frame | str:
         """Return `frame` unless a body of it is missing and no later frame vouches for it."""
