@@ -23,7 +23,7 @@ from struct import Struct
 from typing import Any, Final
 
 from segstore.batch import DEL, PUT, STATE, decode_u32
-from segstore.layout import HeadLayout
+from segstore.layout import KEY_BYTES, HeadLayout
 from segstore.local import Move
 from segstore.recovered import Replayed
 from segstore.runs import Run
@@ -72,7 +72,7 @@ class Redo:
         slots = self.slots
         self._rows = slots.heads_as_rows()
         self._born = slots.lsn[: slots.used_count()]
-        keys = [key for (key,) in Struct("16s").iter_unpack(slots.keys)]
+        keys = [key for (key,) in Struct(f"{KEY_BYTES}s").iter_unpack(slots.keys)]
         for table in set(slots.tables) - {0}:
             flags = slots.flags_of(table)
             known = slots.recent[table]
@@ -136,13 +136,18 @@ class Redo:
         slots = self.slots
         self._end_homeless(live)
         slots.settle_free()
-        if self._is_asleep:
-            return
+        if not self._is_asleep:
+            self._settle_heads()
+        if slots.is_sparse():
+            slots.renumber()
+
+    def _settle_heads(self) -> None:
+        slots, head_bytes = self.slots, self._layout.head_bytes
         self._grow_rows(slots.used_count())
-        del self._rows[slots.used_count() * self._layout.head_bytes :]
+        del self._rows[slots.used_count() * head_bytes :]
         for slot in slots.free_slots():
-            start = slot * self._layout.head_bytes
-            self._rows[start : start + self._layout.head_bytes] = bytes(self._layout.head_bytes)
+            start = slot * head_bytes
+            self._rows[start : start + head_bytes] = bytes(head_bytes)
         slots.load_heads(self._rows)
         self._rows = bytearray()
         self._born = array("Q")

@@ -15,6 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
+from struct import Struct
 from sys import byteorder
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,8 @@ ABSENT: Final = -1
 UNKNOWN: Final = -2
 
 _GROWTH_SLOTS: Final = 4096
+_SPARSE_MIN: Final = 65_536
+_SPARSE_FACTOR: Final = 4
 
 
 class Slots:
@@ -179,7 +182,8 @@ class Slots:
 
     def changed_since(self, lsn: int) -> Iterator[int]:
         """Yield the slots whose last change has a higher LSN."""
-        return (slot for slot, changed in enumerate(self.lsn) if changed > max(0, lsn))
+        least = max(0, lsn)
+        return (slot for slot, changed in enumerate(self.lsn) if changed > least)
 
     def copy(self, start: int, stop: int) -> "list[bytearray | array[int]]":
         """Return the part of each column from one slot to another, for a snapshot: keys first."""
@@ -214,6 +218,21 @@ class Slots:
         """Find the free slots anew, the lowest to be given out first."""
         self._free = array("I", compress(range(self._unused), self.flags_of(0)))
         self._free.reverse()
+
+    def is_sparse(self) -> bool:
+        """Whether so much of the table is free that it is worth to give entries other slots."""
+        return self._unused > _SPARSE_MIN and len(self) * _SPARSE_FACTOR < self._unused
+
+    def renumber(self) -> None:
+        """Give all entries the lowest slots, and memory back; for an open. None is recent then."""
+        taken = self.tables[: self._unused].tobytes().translate(bytes(1) + b"\1" * 255)
+        keys = [key for (key,) in Struct(f"{KEY_BYTES}s").iter_unpack(self.keys)]
+        self.keys[:] = b"".join(compress(keys, taken))
+        for column in self._fixed_columns() + self.heads:
+            column[:] = array(column.typecode, compress(column, taken))
+        self.recent[:] = [{} for _ in range(256)]
+        self._unused = self._count = len(self.tables)
+        self._free = array("I")
 
     def flags_of(self, table: int) -> bytes:
         """Return 1 for each slot that belongs to a table, 0 for each other; table 0: free."""

@@ -13,6 +13,7 @@ Rules:
 - A snapshot that cannot be written is no failure of the store.
 """
 
+import errno
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from segstore.options import Options
 from segstore.pace import Pace
 from segstore.recovered import Replayed
 from segstore.scan import LogPoint
-from segstore.segment import Segment, SyncFailed, sync_names, write_all
+from segstore.segment import Segment, SyncFailed, sync_names
 from segstore.slots import Slots
 from segstore.snapshot_file import (
     END,
@@ -41,7 +42,7 @@ from segstore.snapshot_file import (
     snapshot_name,
 )
 from segstore.usage import Usage
-from segstore.vfs import File
+from segstore.vfs import Buffer, File
 from segstore.workers import Lane
 from segstore.writer import LogWriter
 
@@ -269,7 +270,7 @@ class Snapshots:
         work.file = vfs.open(tmp, is_new=True)
         header = encode_header(self.store_uuid, self.layout.text, work.begin)
         work.salt = int.from_bytes(header[-4:], "little")
-        self._append(work, header)
+        self._append(work, [header])
 
     def _write_chunk(self, work: _Work) -> None:
         if work.chunk is None:
@@ -286,10 +287,12 @@ class Snapshots:
         work.file.fsync()
         work.is_written = True
 
-    def _append(self, work: _Work, data: bytes) -> None:
+    def _append(self, work: _Work, buffers: list[Buffer]) -> None:
         assert work.file is not None
-        write_all(work.file, data, work.offset)
-        work.offset += len(data)
+        length = sum(map(len, buffers))
+        if work.file.pwritev(buffers, work.offset) != length:
+            raise OSError(errno.ENOSPC, "short write", work.path)
+        work.offset += length
         if work.offset - work.synced >= _SYNC_BYTES:
             work.file.fdatasync()
             work.synced = work.offset

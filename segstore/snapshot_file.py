@@ -17,7 +17,7 @@ from segstore.layout import SNAPSHOT_PREFIX, SNAPSHOT_SUFFIX, HeadLayout
 from segstore.local import SegmentEnd
 from segstore.scan import LogPoint, LogState
 from segstore.usage import Needed
-from segstore.vfs import VFS
+from segstore.vfs import VFS, Buffer
 
 SNAPSHOT_MAGIC: Final = b"SEGSNAP1"
 SNAPSHOT_VERSION: Final = 1
@@ -138,36 +138,36 @@ def encode_header(store_uuid: bytes, fields: str, begin: Begin) -> bytes:
     return body + _CRC.pack(crc32(body))
 
 
-def encode_block(kind: int, pieces: Sequence[bytes | bytearray | memoryview], salt: int) -> bytes:
-    """Return a block.
+def encode_block(kind: int, pieces: Sequence[Buffer], salt: int) -> list[Buffer]:
+    """Return a block, as what to write one behind the other.
 
     Args:
-        pieces: Of the payload, one behind the other.
+        pieces: Of the payload; they are not copied, and others may run while their CRC is made.
         salt: CRC of the header.
     """
-    payload = b"".join(pieces)
-    payload += bytes(-len(payload) & 7)
-    crc = crc32(payload, crc32(_BLOCK.pack(0, kind, len(payload)), salt))
-    return _BLOCK.pack(crc, kind, len(payload)) + payload
+    length = sum(map(len, pieces))
+    padding = bytes(-length & 7)
+    length += len(padding)
+    crc = crc32(_BLOCK.pack(0, kind, length), salt)
+    for piece in (*pieces, padding):
+        crc = crc32(piece, crc)
+    return [_BLOCK.pack(crc, kind, length), *pieces, padding]
 
 
 def encode_slots(
     start: int, count: int, columns: Iterable["bytearray | array[int]"]
-) -> list[bytes]:
+) -> list[Buffer]:
     """Return the pieces of a block of slots; `columns` as `Slots.copy` returned them."""
-    pieces = [_PART.pack(start, count)]
+    pieces: list[Buffer] = [_PART.pack(start, count)]
     for column in columns:
-        if isinstance(column, array):
-            if byteorder == "big":  # the disk is little-endian
-                column.byteswap()
-            data = column.tobytes()
-        else:
-            data = bytes(column)
+        if isinstance(column, array) and byteorder == "big":  # the disk is little-endian
+            column.byteswap()
+        data = memoryview(column).cast("B")
         pieces += (data, bytes(-len(data) & 7))
     return pieces
 
 
-def encode_end(end: LogPoint, used_count: int, block_count: int) -> list[bytes]:
+def encode_end(end: LogPoint, used_count: int, block_count: int) -> list[Buffer]:
     """Return the pieces of the last block."""
     return [pack_point(end), _END.pack(used_count, block_count)]
 

@@ -12,7 +12,7 @@ import pytest
 from segstore import Options, Store, StoreFailed
 from segstore.slots import Slots
 from segstore.snapshot_file import snapshot_lsn
-from tests.segstore.crash import no_changes
+from tests.segstore.crash import no_changes, whole_state
 from tests.segstore.snapshots import (
     EAGER,
     checked,
@@ -250,3 +250,22 @@ async def test_free_slots_at_the_end_of_a_chunk_are_given_out_again() -> None:
         put(store, 10_000 + number)
 
     assert store.slots.used_count() == count
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+async def test_an_open_gives_the_memory_of_many_free_slots_back(has_snapshot: bool) -> None:
+    world = sim_world(options=EAGER)
+    store = await world.writer()
+    await add(store, range(100))
+    await remove(store, range(1, 98))
+    await commit(store, states=[store.slots.find(1, key(98))])
+    expected = whole_state(store)["entries"]
+    await store.close(no_changes if has_snapshot else None)
+
+    with patch("segstore.slots._SPARSE_MIN", 50):
+        store = await world.open()
+
+    assert bool(store.stats().snapshot_bytes) is has_snapshot
+    assert store.slots.used_count() == 3
+    assert whole_state(store)["entries"] == expected
+    assert [store.slots.find(1, key(number)) for number in (0, 1, 98, 99)] == [0, -1, 1, 2]
