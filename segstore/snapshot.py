@@ -192,7 +192,7 @@ class Snapshots:
             log.warning("snapshot not written", path=work.path, error=problem)
             self._retry_at_ms = now_ms + _RETRY_MS
             self._bytes_due = 0
-            await self.flusher.run_in_worker(self.abandon, Lane.MAINTENANCE)
+            await self.flusher.run_in_worker(self.abandon, Lane.SNAPSHOT)
             return None
 
     def abandon(self) -> None:
@@ -236,21 +236,21 @@ class Snapshots:
         """Write what was copied, or the end; return after how many ms to go on."""
         run = self.flusher.run_in_worker
         if work.file is None:
-            await run(lambda: self._create(work), Lane.MAINTENANCE)
+            await run(lambda: self._create(work), Lane.SNAPSHOT)
         if work.chunk is not None:
             before = work.offset
-            await run(lambda: self._write_chunk(work), Lane.MAINTENANCE)
+            await run(lambda: self._write_chunk(work), Lane.SNAPSHOT)
             self._pace.spend(work.offset - before)
         if work.end is None:
             self.wants_copy = True
             return 0
         if not work.is_written:
-            await run(lambda: self._write_end(work), Lane.MAINTENANCE)
+            await run(lambda: self._write_end(work), Lane.SNAPSHOT)
         segment = work.end_segment
         assert segment is not None
         if segment.synced < work.end.offset:
             return _SOON_MS
-        await run(lambda: self._publish(work), Lane.MAINTENANCE)
+        await run(lambda: self._publish(work), Lane.SNAPSHOT)
         return _SOON_MS
 
     # On a worker thread.

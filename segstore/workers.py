@@ -15,6 +15,7 @@ class Lane(Enum):
     COMMIT = "commit"  # one at a time by the nature of a log
     READ = "read"
     MAINTENANCE = "maintenance"
+    SNAPSHOT = "snapshot"  # mostly syncs; nobody waits for it
 
 
 class RunInWorker(Protocol):
@@ -31,6 +32,7 @@ class TrioWorkers:
             Lane.COMMIT: trio.CapacityLimiter(1),
             Lane.READ: trio.CapacityLimiter(2),
             Lane.MAINTENANCE: trio.CapacityLimiter(1),
+            Lane.SNAPSHOT: trio.CapacityLimiter(1),
         }
 
     async def __call__(self, function: Callable[[], T], lane: Lane) -> T:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from attrs import frozen
 
@@ -18,6 +19,9 @@ from sepp.journal import Journal, QueueNameDamaged
 from sepp.logs import get_logger
 
 log = get_logger("sepp.opening")
+
+# A snapshot is due after so many segments of log; with small ones, often.
+SNAPSHOT_SEGMENTS: Final = 4
 
 
 @frozen
@@ -66,6 +70,7 @@ async def open_store(
         persist=storage.persist_mode,
         segment_bytes=storage.segment_bytes,
         cache_bytes=storage.cache_size_bytes,
+        snapshot_log_bytes=SNAPSHOT_SEGMENTS * storage.segment_bytes,
         salvage_command=f"sepp-trio store salvage {path} NEW_DIRECTORY",
     )
     try:

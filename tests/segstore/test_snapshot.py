@@ -4,14 +4,19 @@ Crashes at every call, with snapshots under way, are in `crash.py`.
 """
 
 import errno
+from dataclasses import replace
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
+import trio
+import trio.testing
 
-from segstore import Options, Store, StoreFailed
+from segstore import Options, Store, StoreFailed, run_inline
 from segstore.slots import Slots
 from segstore.snapshot_file import snapshot_lsn
+from segstore.workers import Lane
 from tests.segstore.crash import no_changes, whole_state
 from tests.segstore.snapshots import (
     EAGER,
@@ -269,3 +274,27 @@ async def test_an_open_gives_the_memory_of_many_free_slots_back(has_snapshot: bo
     assert store.slots.used_count() == 3
     assert whole_state(store)["entries"] == expected
     assert [store.slots.find(1, key(number)) for number in (0, 1, 98, 99)] == [0, -1, 1, 2]
+
+
+async def test_commits_go_on_while_the_disk_takes_its_time_over_a_snapshot() -> None:
+    may_go_on = trio.Event()
+
+    async def run(function: Any, lane: Lane) -> Any:
+        if lane is Lane.SNAPSHOT:
+            await may_go_on.wait()
+        return await run_inline(function, lane)
+
+    world = sim_world(options=replace(EAGER, recent_entries_max=10))
+    store = await world.writer(run_in_worker=run)
+    await add(store, range(20), b"x" * 150)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.maintain, no_changes)
+        await trio.testing.wait_all_tasks_blocked()
+        assert store._snapshots._work is not None
+        for number in range(20, 60):  # more than may be recent: commits merge some themselves
+            await add(store, [number])
+        may_go_on.set()
+
+    assert store.stats().bucket_count > 0
+    await turn(store, 9)
+    assert len(snapshots(world)) == 1
