@@ -57,6 +57,7 @@ class RunReader:
         record = layout.raw_record.format.removeprefix("<")
         self._heads = Struct(_HEADS + record)
         self._record_bytes = layout.record_bytes
+        self._private_bytes = _BATCH_AT + BATCH_HEADER_BYTES + aligned(layout.record_bytes)
         self._canonical_bytes = BATCH_HEADER_BYTES + aligned(layout.record_bytes)
         head = Struct("<4sBBH").pack(FRAME_MAGIC, FRAME_VERSION, 0, FRAME_HEADER_BYTES)
         self._prefix = int.from_bytes(head, "little")
@@ -72,85 +73,68 @@ class RunReader:
         """
         if scan.is_sealed:
             return None
-        data, state, header = scan.data, scan.state, scan.header
-        segment, salt, store_uuid, local_next = (
-            header.segment,
-            header.salt,
-            header.store_uuid,
-            state.local_next,
-        )
-        unpack, size, record_bytes = self._heads.unpack_from, self._heads.size, self._record_bytes
-        prefix, batch_prefix = self._prefix, self._batch_prefix
-        lengths = self._canonical_bytes << 32  # and no bytes of local records
-        private_bytes = _BATCH_AT + self._canonical_bytes
+        data, state, salt = scan.data, scan.state, scan.header.salt
+        unpack, record_bytes = self._heads.unpack_from, self._record_bytes
+        same = self._same(scan)
         at, last_crc, lsn = scan.offset, scan.last_crc, state.last_lsn
         canonical_crc, epoch, clock = state.canonical_crc, state.epoch, state.log_clock_ms
-        records: list[Sequence[Any]] = []
-        offsets8: list[int] = []
-        homes: list[int] = []
-        stop = min(stop, len(data) - size + 1, at + _RUN_BYTES_MAX)
+        run = Run(scan.header.segment, lsn + 1, [], [], [], 0)
+        stop = min(stop, len(data) - self._heads.size + 1, at + _RUN_BYTES_MAX)
         while at < stop:
             (
-                start, frame_bytes, counts, part_lengths, body_bytes, moved_bytes, offset8,
-                of_segment, local_first, previous_crc, batch_crc_said, zero, frame_crc, _hint, home,
-                batch_start, of_store, of_epoch, first_lsn, count_and_bytes, at_ms,
+                start, frame_bytes, counts, parts, body_bytes, moved_bytes, offset8, segment,
+                local_first, previous_crc, said_crc, zero, frame_crc, _hint, home,
+                batch_start, store_uuid, of_epoch, first_lsn, count_and_bytes, at_ms,
                 previous_batch_crc, batch_crc, *record,
             ) = unpack(data, at)  # fmt: skip
             kind, _table, _zero, length, body_crc, _key, _head = record
-            bodies_at = at + private_bytes
+            bodies_at = at + self._private_bytes
+            records_at = at + _RECORD_AT
             if (
-                start != prefix
-                or frame_bytes != private_bytes + body_bytes
-                or counts != 1
-                or part_lengths != lengths
-                or moved_bytes
-                or offset8 << 3 != at
-                or of_segment != segment
-                or local_first != local_next
-                or previous_crc != last_crc
-                or batch_crc_said != batch_crc
-                or zero
-                or batch_start != batch_prefix
-                or of_store != store_uuid
+                (start, counts, parts, moved_bytes, segment, local_first, zero, batch_start,
+                 store_uuid) != same
+                or (frame_bytes, offset8 << 3) != (self._private_bytes + body_bytes, at)
+                or (previous_crc, said_crc) != (last_crc, batch_crc)
+                or (previous_batch_crc, first_lsn) != (canonical_crc, lsn + 1)
                 or of_epoch < epoch
-                or first_lsn != lsn + 1
-                or count_and_bytes != body_bytes << 32 | 1
                 or at_ms < clock
-                or previous_batch_crc != canonical_crc
+                or count_and_bytes != body_bytes << 32 | 1
                 or body_bytes != ((length + 7) & ~7 if kind == PUT else 0)
                 or bodies_at + body_bytes > len(data)
-                or crc32(data[at + 80 : at + 88], crc32(data[at : at + 76], salt)) != frame_crc
-                or crc32(
-                    data[at + _RECORD_AT : at + _RECORD_AT + record_bytes],
-                    crc32(data[at + _BATCH_AT : at + _RECORD_AT - 4]),
+                or frame_crc
+                != crc32(data[at + 80 : at + 88], crc32(data[at : at + 76], salt))
+                or batch_crc
+                != crc32(
+                    data[records_at : records_at + record_bytes],
+                    crc32(data[at + _BATCH_AT : records_at - 4]),
                 )
-                != batch_crc
-                or (
-                    with_bodies
-                    and length
-                    and crc32(data[bodies_at : bodies_at + length]) != body_crc
-                )
-            ):
+                or (with_bodies and crc32(data[bodies_at : bodies_at + length]) != body_crc)
+            ):  # fmt: skip
                 break
-            records.append(record)
-            offsets8.append(bodies_at >> 3)
-            homes.append(home)
+            run.records.append(record)
+            run.offsets8.append(bodies_at >> 3)
+            run.homes.append(home)
             at += frame_bytes
-            last_crc, canonical_crc, lsn, epoch, clock = (
-                frame_crc,
-                batch_crc,
-                first_lsn,
-                of_epoch,
-                at_ms,
-            )
-        if not records:
+            last_crc, canonical_crc = frame_crc, batch_crc
+            lsn, epoch, clock = first_lsn, of_epoch, at_ms
+        if not run.records:
             return None
-        run = Run(segment, state.last_lsn + 1, records, offsets8, homes, at - scan.offset)
+        run.byte_count = at - scan.offset
         scan.offset, scan.last_crc = at, last_crc
-        state.last_lsn, state.canonical_crc, state.epoch, state.log_clock_ms = (
-            lsn,
-            canonical_crc,
-            epoch,
-            clock,
-        )
+        state.last_lsn, state.canonical_crc = lsn, canonical_crc
+        state.epoch, state.log_clock_ms = epoch, clock
         return run
+
+    def _same(self, scan: SegmentScan) -> tuple[object, ...]:
+        """Return what is the same in all heads of a run: one record, no local ones, no flags."""
+        return (
+            self._prefix,
+            1,
+            self._canonical_bytes << 32,
+            0,
+            scan.header.segment,
+            scan.state.local_next,
+            0,
+            self._batch_prefix,
+            scan.header.store_uuid,
+        )

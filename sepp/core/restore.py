@@ -15,6 +15,7 @@ from sortedcontainers import SortedList
 from sepp.core.check import count_leases_without_timer
 from sepp.core.commands import Now
 from sepp.core.jobs import JobTable
+from sepp.core.packed import PackedKeys
 from sepp.core.queue import SLOT_MASK, Queue
 from sepp.core.slots import (
     ASIDE,
@@ -178,7 +179,7 @@ def _place_rows(table: JobTable, rows: Mapping[int, Sequence[int]]) -> None:
         for slot in rows[DEDUP]:
             chosen[slot] = 1
         for number, keys in _grouped(slots.queue, slots.at_ms, bytes(chosen)):
-            _queue(table, number).dedup = SortedList(keys)
+            _queue(table, number).dedup = PackedKeys(keys)
     sequences = [(int.from_bytes(slots.key(slot), "big"), slot) for slot in rows[AUDIT]]
     table.audit = SortedList(sequence << 32 | slot for sequence, slot in sequences)
     table.audit_next = max((sequence for sequence, _ in sequences), default=0) + 1
