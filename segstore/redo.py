@@ -61,6 +61,7 @@ class Redo:
     def take_over(self, snapshot: Snapshot) -> None:
         """Start from a snapshot."""
         self.slots.take_over(snapshot.used_count, snapshot.parts)
+        snapshot.parts.clear()  # as large as the table itself
         self.needed = {each: dict(homes) for each, homes in snapshot.begin.needed.items()}
         self.replayed.snapshot_lsn = snapshot.begin.point.state.last_lsn
         self.replayed.snapshot_bytes = snapshot.byte_count

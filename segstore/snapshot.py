@@ -23,7 +23,7 @@ from segstore.compaction import HasChanges
 from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.layout import TMP_SUFFIX, HeadLayout
-from segstore.local import SegmentEnd
+from segstore.local import Compact, SegmentEnd
 from segstore.options import Options
 from segstore.pace import Pace
 from segstore.recovered import Replayed
@@ -157,7 +157,8 @@ class Snapshots:
         )
         needed = {segment: dict(homes) for segment, homes in self.usage.needed.items()}
         self._plan_next(0, 0)
-        return Begin(point, writer.victim, segments, needed)
+        is_noted = not any(isinstance(local, Compact) for local in writer.pending_locals)
+        return Begin(point, writer.victim if is_noted else 0, segments, needed)
 
     # In the background.
 

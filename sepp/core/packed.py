@@ -24,14 +24,9 @@ class PackedKeys:
         ordered = sorted(keys)
         self._count = len(ordered)
         pieces = [ordered[at : at + BLOCK_KEYS] for at in range(0, len(ordered), BLOCK_KEYS)]
-        self._lasts = [piece[-1] for piece in pieces]  # the last key of each block
-        self._blocks = [
-            (
-                array("Q", [key >> 32 for key in piece]),
-                array("I", [key & _SLOT_MASK for key in piece]),
-            )
-            for piece in pieces
-        ]
+        self._blocks = [_block(piece) for piece in pieces]
+        # The last key of each block. Not a list: its integers would each keep a page of memory.
+        self._lasts = _block([piece[-1] for piece in pieces])
 
     def __len__(self) -> int:
         return self._count
@@ -50,48 +45,60 @@ class PackedKeys:
     def add(self, key: int) -> None:
         """Add a key that is not there."""
         self._count += 1
-        value, slot = key >> 32, key & _SLOT_MASK
-        at = bisect_left(self._lasts, key)
-        if at == len(self._lasts):  # behind all others, as nearly always
-            if at and len(self._blocks[-1][0]) < BLOCK_KEYS:
+        blocks, lasts = self._blocks, self._lasts
+        at = _place(lasts, key)
+        if at == len(blocks):  # behind all others, as nearly always
+            if at and len(blocks[-1][0]) < BLOCK_KEYS:
                 at -= 1
-                self._lasts[at] = key
+                _insert(blocks[at], len(blocks[at][0]), key)
+                lasts[0][at], lasts[1][at] = key >> 32, key & _SLOT_MASK
             else:
-                self._lasts.append(key)
-                self._blocks.append((array("Q"), array("I")))
-        values, slots = self._blocks[at]
-        place = _place(values, slots, value, slot)
-        values.insert(place, value)
-        slots.insert(place, slot)
+                blocks.append(_block([key]))
+                _insert(lasts, at, key)
+            return
+        block = values, slots = blocks[at]
+        _insert(block, _place(block, key), key)
         if len(values) > BLOCK_KEYS:
             half = BLOCK_KEYS // 2
-            self._blocks.insert(at + 1, (values[half:], slots[half:]))
+            blocks.insert(at + 1, (values[half:], slots[half:]))
             del values[half:], slots[half:]
-            self._lasts.insert(at, values[-1] << 32 | slots[-1])
+            _insert(lasts, at, values[-1] << 32 | slots[-1])
 
     def remove(self, key: int) -> None:
         """Take a key away. ValueError: it is not there."""
-        at = bisect_left(self._lasts, key)
-        if at == len(self._lasts):
+        blocks, (last_values, last_slots) = self._blocks, self._lasts
+        at = _place(self._lasts, key)
+        if at == len(blocks):
             raise ValueError(f"no key {key}")
-        values, slots = self._blocks[at]
-        place = _place(values, slots, key >> 32, key & _SLOT_MASK)
+        block = values, slots = blocks[at]
+        place = _place(block, key)
         if values[place] << 32 | slots[place] != key:
             raise ValueError(f"no key {key}")
         del values[place], slots[place]
         self._count -= 1
-        if not values:
-            del self._blocks[at], self._lasts[at]
+        if values and not (at and len(values) < _SMALL and len(blocks[at - 1][0]) < _SMALL):
+            last_values[at], last_slots[at] = values[-1], slots[-1]
             return
-        self._lasts[at] = values[-1] << 32 | slots[-1]
-        if at and len(values) < _SMALL and len(self._blocks[at - 1][0]) < _SMALL:
-            before = self._blocks[at - 1]
-            before[0].extend(values)
-            before[1].extend(slots)
-            del self._blocks[at], self._lasts[at - 1]
+        if values:  # put it behind the one before, under its own last key
+            blocks[at - 1][0].extend(values)
+            blocks[at - 1][1].extend(slots)
+            last_values[at - 1], last_slots[at - 1] = values[-1], slots[-1]
+        del blocks[at], last_values[at], last_slots[at]
 
 
-def _place(values: "array[int]", slots: "array[int]", value: int, slot: int) -> int:
-    """Return where a key is in its block, or would be."""
+def _block(keys: list[int]) -> "tuple[array[int], array[int]]":
+    """Return sort values and slots."""
+    return array("Q", [key >> 32 for key in keys]), array("I", [key & _SLOT_MASK for key in keys])
+
+
+def _place(block: "tuple[array[int], array[int]]", key: int) -> int:
+    """Return where a key is in a block, or would be."""
+    values, slots = block
+    value = key >> 32
     start = bisect_left(values, value)
-    return bisect_left(slots, slot, start, bisect_right(values, value, start))
+    return bisect_left(slots, key & _SLOT_MASK, start, bisect_right(values, value, start))
+
+
+def _insert(block: "tuple[array[int], array[int]]", place: int, key: int) -> None:
+    block[0].insert(place, key >> 32)
+    block[1].insert(place, key & _SLOT_MASK)
