@@ -142,6 +142,8 @@ class View:
                 actor=self.actor,
                 prefs=self.prefs,
                 now_ms=self.now_ms,
+                # Not before the newest figure of the page was read: older frames are passed over.
+                shown_ms=self.site.backend.now_ms(),
                 facts=self.site.backend.facts,
                 assets=f"/admin/assets/{assets.version()}",
                 **values,

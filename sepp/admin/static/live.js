@@ -46,10 +46,13 @@ function connect() {
     heardAt = Date.now();
     if (!isPaused) act(event.data);
   });
-  on("hello", (data) => paint(JSON.parse(data).frame));
+  on("hello", (data) => {
+    paint(JSON.parse(data).frame);
+    noteEntry(false); // what was done before the stream was open
+  });
   on("stats", (data) => paint(JSON.parse(data)));
   on("lagged", poll);
-  on("audit", (data) => noteEntry(JSON.parse(data)));
+  on("audit", () => noteEntry(true));
 }
 
 async function poll() {
@@ -83,7 +86,7 @@ function pause() {
 // ---------- the trail ----------
 
 let newEntries = 0;
-async function noteEntry() {
+async function noteEntry(isNew) {
   const trail = $("#trail[data-top]");
   if (!trail) return;
   if ($("#follow")?.getAttribute("aria-pressed") === "true" && scrollY < 50) {
@@ -93,6 +96,7 @@ async function noteEntry() {
     tellTimes(true);
     return;
   }
+  if (!isNew) return;
   newEntries += 1;
   const words = newEntries === 1 ? "1 new entry" : `${count(newEntries)} new entries`;
   offer("#newer", `${words}. Show`);

@@ -146,7 +146,7 @@ class Window:
         return list(self.driver.find_elements(By.CSS_SELECTOR, css))
 
     def one(self, css: str) -> WebElement:
-        """Return the one element that matches and is shown, waiting for it."""
+        """Return the one element that matches and is shown; waits for it, and for the module."""
         return self.until(lambda: self._shown(css), f"{css} is shown")
 
     def words(self, css: str) -> str:
@@ -187,7 +187,8 @@ class Window:
         Select(self.one(css)).select_by_visible_text(value)
 
     def press(self, *keys: str) -> None:
-        """Press keys, wherever the focus is."""
+        """Press keys, wherever the focus is, once the page listens to them."""
+        self.one("html")
         for key in keys:
             self.driver.switch_to.active_element.send_keys(key)
 
@@ -237,6 +238,9 @@ class Window:
         return [url for url in self.requested if not url.startswith(ours)]
 
     def _shown(self, css: str) -> WebElement:
+        # Before that the module has not run: keys do nothing, buttons act as without script.
+        if self.driver.execute_script("return document.readyState") != "complete":
+            raise NoSuchElementException("the page is still loading")
         for element in self.all(css):
             if element.is_displayed():
                 return element
