@@ -83,14 +83,19 @@ class Window:
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         if token is not None:
-            self.command(
-                "Network.setCookie",
-                name="sepp_admin",
-                value=token,
-                url=self.base,
-                httpOnly=True,
-                sameSite="Strict",
-            )
+            self.until(lambda: self._keeps(token), "the browser keeps the session's cookie")
+
+    def _keeps(self, token: str) -> bool:
+        self.command(
+            "Network.setCookie",
+            name="sepp_admin",
+            value=token,
+            url=self.base,
+            httpOnly=True,
+            sameSite="Strict",
+        )
+        kept = self.command("Network.getCookies", urls=[self.base])["cookies"]
+        return [cookie["value"] for cookie in kept] == [token]
 
     def command(self, method: str, /, **parameters: Any) -> Any:
         """Send a command of the DevTools protocol."""
