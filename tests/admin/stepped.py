@@ -2,9 +2,11 @@
 
 A step is what a task does between two moments at which others may run; while it lasts no commit can
 begin and no answer leaves. Steps of 1 ms of CPU time and more are written to FILE, one a line: when
-it ended, how long it took in ms, the task, and where it waits now.
+it ended, how long it took in ms, how much of that Python's collector took, the task, and where it
+waits now.
 """
 
+import gc
 import runpy
 import sys
 import time
@@ -21,15 +23,26 @@ class Steps(trio.abc.Instrument):
     def __init__(self, notes: TextIO) -> None:
         self._notes = notes
         self._begun_ns = 0
+        self._collecting_since_ns = 0
+        self._collected_ns = 0
+        gc.callbacks.append(self._collect)
+
+    def _collect(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting_since_ns = time.thread_time_ns()
+        else:
+            self._collected_ns += time.thread_time_ns() - self._collecting_since_ns
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._collected_ns = 0
         self._begun_ns = time.thread_time_ns()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         took_ns = time.thread_time_ns() - self._begun_ns
         if took_ns >= LONG_NS:
+            figures = f"{took_ns / 1e6:.2f} {self._collected_ns / 1e6:.2f}"
             where = " < ".join(reversed(waits(task)[-4:]))
-            self._notes.write(f"{time.monotonic():.4f} {took_ns / 1e6:.2f} {task.name} {where}\n")
+            self._notes.write(f"{time.monotonic():.4f} {figures} {task.name} {where}\n")
 
 
 def waits(task: trio.lowlevel.Task) -> list[str]:

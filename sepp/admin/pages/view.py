@@ -87,6 +87,14 @@ def environment() -> Environment:
     return made
 
 
+async def load_templates() -> None:
+    """Compile all templates, which takes long, before somebody waits for the first page."""
+    made = environment()
+    for name in made.list_templates():
+        made.get_template(name)
+        await trio.lowlevel.checkpoint()
+
+
 class Rendered(HTMLResponse):
     """A page whose text is yet to be made, by `fill`."""
 
