@@ -37,7 +37,8 @@ async def _settings_page(
     name, backend = view.params["name"], view.site.backend
     declared = declaration(backend, name)
     overrides = {} if declared is None else overrides_of(declared)
-    shown = fields.of_queue(overrides, effective_of(backend.limits(name)))
+    # No queue has the empty name, so its limits are those of a queue without overrides.
+    shown = fields.of_queue(overrides, effective_of(backend.limits("")))
     _refill(shown, posted, error, error_path)
     context = queue_frame.context(view, name, "settings")
     pinned = "queues" in backend.config.pinned()

@@ -29,7 +29,10 @@ function tell(state, more = "") {
   const notice = $("#offline");
   if (state === "Offline" && !notice) {
     const text = `The server cannot be reached. This is from ${clock(new Date(now()))}.`;
-    $("main").prepend(make("div", { id: "offline", className: "notice bad", role: "alert" }, text));
+    const again = make("button", { className: "btn small end", type: "button" }, "Try now");
+    again.addEventListener("click", () => { poll(); connect(); });
+    const box = { id: "offline", className: "notice bad", role: "alert" };
+    $("main").prepend(make("div", box, make("div", {}, text), again));
   } else if (state !== "Offline") notice?.remove();
 }
 
@@ -48,6 +51,7 @@ function connect() {
   });
   on("hello", (data) => {
     paint(JSON.parse(data).frame);
+    watch();
     noteEntry(false); // what was done before the stream was open
   });
   on("stats", (data) => paint(JSON.parse(data)));
