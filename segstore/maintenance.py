@@ -40,6 +40,7 @@ class Maintenance:
     Attributes:
         room: As last judged; `Store.room` looks closer when it is not OK.
         is_spare_refused: Whether the disk had no room for the last attempt at a spare.
+        drop_turn: Held while files are taken away; whoever else holds it finds them all there.
     """
 
     writer: LogWriter
@@ -50,6 +51,7 @@ class Maintenance:
     clock_ms: Callable[[], int]
     room: Room = Room.OK
     is_spare_refused: bool = False
+    drop_turn: trio.Lock = field(default_factory=trio.Lock)
     _record_count: int = -1  # committed when last looked at
     _quiet_since_ms: int = 0
     _synced_at_ms: int = 0
@@ -170,6 +172,11 @@ class Maintenance:
 
         When they are gone the deletes at home there count no more, so others may follow.
         """
+        if not self.drop_turn.locked():
+            async with self.drop_turn:
+                await self._drop_rounds()
+
+    async def _drop_rounds(self) -> None:
         for _ in range(_DROP_ROUNDS):
             if not self._leaving and not self._choose_dead():
                 return

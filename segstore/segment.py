@@ -1,9 +1,11 @@
 """A segment: an open file, where its log ends, and how a new one is made."""
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, TMP_SUFFIX, SegmentHeader, segment_name
 from segstore.vfs import VFS, File
 
@@ -89,6 +91,17 @@ class Segment:
         file, self.file = self.file, None
         if file is not None:
             file.close()
+
+
+def close_all(files: Iterable[File | None]) -> None:
+    """Close files; what was durable stays so even if the system complains here."""
+    for file in files:
+        if file is None:
+            continue
+        try:
+            file.close()
+        except OSError as problem:
+            log.warning("closing a file failed", path=file.path, error=problem)
 
 
 def plan_spare(directory: str, header: SegmentHeader) -> Spare:
