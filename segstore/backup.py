@@ -259,7 +259,7 @@ def prepare_target(vfs: VFS, source: str, target: str) -> None:
     Raises:
         TargetRefused: it is not empty, or lies within the source or around it.
     """
-    inner, outer = f"{posixpath.normpath(target)}/", f"{posixpath.normpath(source)}/"
+    inner, outer = (f"{posixpath.normpath(path).rstrip('/')}/" for path in (target, source))
     if inner.startswith(outer) or outer.startswith(inner):
         raise TargetRefused(f"{target} and {source} lie within each other; name another directory")
     if vfs.exists(target):

@@ -1,8 +1,8 @@
 """What can still be proven where a header is damaged: of a segment, of a frame.
 
-All a reader needs of it is the salt. Every frame_crc began with it, and CRC-32 runs backwards as
-well as forwards: the first frame yields the salt it was made with, if it is intact itself. That it
-is, is proven by something else: its batch, whose CRC has no salt, or another frame.
+All a reader needs of the header of a segment is the salt. Every frame_crc began with it, and CRC-32
+runs backwards as well as forwards: the first frame yields the salt it was made with, if it is
+intact itself. Another frame that verifies with that salt is the proof.
 
 A batch has a CRC of its own, names the store, and the batch before it by CRC. Where it is the one
 that is due, it is one of ours, whatever became of the frame around it.
@@ -60,8 +60,10 @@ def crc_start(data: bytes, crc: int) -> int:
 
 def rescue_header(
     data: bytes, segment: int, store_uuid: bytes, layout: HeadLayout
-) -> SegmentHeader | None:
-    """Return a header with which the frames in `data` can be read, or None.
+) -> tuple[SegmentHeader, bool]:
+    """Return a header for a segment, and whether its frames can be read with it.
+
+    If they cannot, none of them is intact for whoever tries; batches may be found all the same.
 
     Args:
         data: The whole file.
@@ -69,20 +71,23 @@ def rescue_header(
         store_uuid: Of the store.
         layout: Of the heads, from another segment.
     """
+    header = SegmentHeader(store_uuid, segment, 0, 0, 0, layout.record_bytes, layout.text)
     if len(data) < SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES:
-        return None
-    salts = [_SALT.unpack_from(data, _SALT_AT)[0], _salt_of_first_frame(data)]
-    for salt in salts:
-        header = SegmentHeader(store_uuid, segment, 0, 0, salt, layout.record_bytes, layout.text)
+        return header, False
+    stored = _SALT.unpack_from(data, _SALT_AT)[0]
+    computed = _salt_of_first_frame(data)
+    for salt in (stored, computed):
+        header = replace(header, salt=salt)
         scan = SegmentScan(data, header, layout, LogState())
         first = next_intact(scan, SEGMENT_HEADER_BYTES)
         if first is None:
             continue
         behind = first.header.offset + first.header.frame_bytes
-        if first.batch is not None or next_intact(scan, behind) is not None:
+        # With the salt that was computed from it, the first frame proves nothing.
+        if salt == stored or next_intact(scan, behind) is not None:
             is_first = first.header.offset == SEGMENT_HEADER_BYTES
-            return replace(header, crc=first.header.previous_crc if is_first else 0)
-    return None
+            return replace(header, crc=first.header.previous_crc if is_first else 0), True
+    return replace(header, salt=computed ^ 1), False
 
 
 def _salt_of_first_frame(data: bytes) -> int:

@@ -15,7 +15,14 @@ from segstore.backup import prepare_target
 from segstore.batch import DEL, PUT, STATE
 from segstore.directory import Directory, kept_from_writers, look_into, names_in, segments_among
 from segstore.errors import BodyDamaged, MarkerDamaged, NoStore
-from segstore.layout import FORMAT_NAME, QUARANTINE_NAME, FormatMarker, HeadLayout, decode_header
+from segstore.layout import (
+    FORMAT_NAME,
+    QUARANTINE_NAME,
+    SEGMENT_HEADER_BYTES,
+    FormatMarker,
+    HeadLayout,
+    decode_header,
+)
 from segstore.local import Move
 from segstore.manifest import write_durably
 from segstore.options import Options
@@ -103,7 +110,7 @@ def _look(vfs: VFS, path: str) -> Directory:
         for segment in directory.segments:
             file = vfs.open(directory.segment_path(segment), is_readonly=True)
             try:
-                header = decode_header(file.pread(4096, 0))
+                header = decode_header(file.pread(SEGMENT_HEADER_BYTES, 0))
             finally:
                 file.close()
             if not isinstance(header, str):
@@ -170,8 +177,6 @@ class _Salvage:
                 walk.lose(path, 0, "the file is missing")
                 continue
             loaded = self._load(segment, walk)
-            if loaded is None:
-                continue
             for scan, frame in walk.walk(loaded):
                 redo.apply(scan, frame)
                 self._note_orphans(redo.slots, scan, frame)
@@ -184,19 +189,19 @@ class _Salvage:
             self.found.orphans = list(self._orphans)
         return redo.slots
 
-    def _load(self, segment: int, walk: LogWalk) -> LoadedSegment | None:
-        """Load a segment; one with a damaged header too, if its frames tell the salt."""
+    def _load(self, segment: int, walk: LogWalk) -> LoadedSegment:
+        """Load a segment, with what header there is."""
         path, uuid = self._directory.segment_path(segment), self._directory.marker.store_uuid
         loaded = load(self._vfs, path, segment, uuid)
         walk.breaks += loaded.unreadable
         if isinstance(loaded.header, str):
             problem = loaded.header
-            header = rescue_header(loaded.data, segment, uuid, self._layout)
-            if header is None:
-                walk.lose(path, len(loaded.data), problem)
-                return None
-            loaded.header = header
-            self.found.notes.append(f"{path}+0: {problem}; its frames could be read all the same")
+            loaded.header, is_readable = rescue_header(loaded.data, segment, uuid, self._layout)
+            if not is_readable:
+                walk.lose(path, SEGMENT_HEADER_BYTES, problem)
+            else:
+                text = f"{path}+0: {problem}; its frames could be read all the same"
+                self.found.notes.append(text)
         return loaded
 
     def _note_orphans(self, slots: Slots, scan: SegmentScan, frame: Frame) -> None:

@@ -6,7 +6,7 @@ last, is a `Break`. Nothing here decides what may be done about it.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from segstore.batch import BATCH_HEADER_BYTES, FRAME_MAGIC, PUT
@@ -139,6 +139,7 @@ class LogWalk:
         self._state: LogState | None = None  # None: nothing was read yet
         self._last_segment = 0
         self._open: list[Break] = []  # since the last intact batch
+        self._is_unsure = False  # whether local records may have been in front of a rescued batch
         self._stopped = (0, 0)  # end of the last segment that was walked, crc of its last frame
 
     def lose(self, path: str, length: int, problem: str) -> None:
@@ -170,13 +171,10 @@ class LogWalk:
         self._stopped = (scan.offset, scan.last_crc)
 
     def _take_rescued(self, path: str, scan: SegmentScan, problem: str, frame: Frame) -> None:
-        """Go to a batch without its frame, and on behind it as if all were well."""
+        """Go to a batch without its frame."""
+        self._is_unsure = True
         start, scan.offset = scan.offset, frame.header.offset
         self._break(Break(path, start, scan.offset - start, problem, scan.state.last_lsn + 1))
-        behind = scan.parse_header(scan.offset + frame.header.frame_bytes)
-        if not isinstance(behind, str):
-            scan.state.local_next = behind.local_first
-            frame.header.crc = behind.previous_crc
 
     def check_end(self, path: str, listed: SegmentEnd | None) -> None:
         """Hold the end of the segment just walked against what a later one says of it."""
@@ -205,6 +203,8 @@ class LogWalk:
         )
         before = self._state
         is_next = before is not None and scan.header.previous == self._last_segment
+        if before is not None and self._is_unsure:
+            before = replace(before, local_next=stood.local_next)
         if is_next and before != stood and not self._open:
             problem = f"the log stood at {before}, this segment says {stood}"
             self._break(Break(loaded.path, SEGMENT_HEADER_BYTES, 0, problem))
@@ -229,7 +229,9 @@ class LogWalk:
             return None
         stop = frame.header.offset
         lsn_due = scan.state.last_lsn + 1
-        is_known = bool(self._open) and stop == start  # a batch says only now what is missing
+        # What is missing was told already, and only now comes the batch that shows how much it is.
+        is_known = stop == start and (bool(self._open) or self._is_unsure)
+        self._is_unsure = False
         if not is_known:
             self._break(Break(path, start, stop - start, problem, lsn_due), scan)
         scan.offset = stop

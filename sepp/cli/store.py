@@ -4,6 +4,7 @@ All of these work on directories and ask no server. What a directory is damaged 
 line by line, with file and offset, and is exit code 3.
 """
 
+import os
 from typing import Annotated
 
 import trio
@@ -214,14 +215,14 @@ def _tell(report: Report, *, is_json: bool, made: Backup | None = None) -> int:
 
 
 def _path(text: str) -> str:
-    """Return a path as segstore takes it.
+    """Return the path with links resolved: two names of one place must not pass for two places.
 
     Raises:
         UsageError: It is empty.
     """
     if not text:
         raise UsageError("the name of a directory is empty")
-    return text.rstrip("/") or "/"
+    return os.path.realpath(text)
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:
