@@ -239,6 +239,4 @@ def _range(text: str | None) -> tuple[int | None, int | None]:
             return int(first), int(first)
         return int(first) if first else None, int(last) if last else None
     except ValueError:
-        raise UsageError(
-            f"--lsn {text!r} is no LSN; one is 1200, or 1200..1300, or 1200.."
-        ) from None
+        raise UsageError(f"--lsn {text!r} is no LSN; say 1200, 1200..1300 or ..1300") from None
