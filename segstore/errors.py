@@ -36,6 +36,13 @@ class TargetRefused(StoreError):
     """Where a copy should go is not an empty or new directory of its own. Name another."""
 
 
+class NoRoom(StoreError):
+    """The disk has no room to begin a segment, not even a small one. Nothing was changed.
+
+    Free some space, or wait until somebody does, and try again.
+    """
+
+
 class StoreFailed(StoreError):
     """A write or a sync failed; what it should have stored may or may not be there.
 

@@ -125,7 +125,7 @@ class Recovery:
         mend(
             self._vfs,
             self._directory.path,
-            last=self._live[-1].path if self._live else None,
+            last=self._live[-1] if self._live else None,
             cuts=self._cuts,
             spares=self._spares,
             dropped=self._dropped,

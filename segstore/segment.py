@@ -27,6 +27,7 @@ class Spare:
     path: str
     encoded: bytes
     file: File | None = None
+    allocated: int = 0  # bytes of the file that can be written without new space on the disk
 
     def to_segment(self) -> "Segment":
         """Return the segment this becomes with its first frame."""
@@ -47,6 +48,7 @@ class Segment:
         synced: Up to here they are known durable.
         reader_count: Reads under way; a dropped file is closed by the last of them.
         spare: What it was made from, if this process made it.
+        seal_at: A frame that ends behind this seals it.
     """
 
     id: int
@@ -62,6 +64,12 @@ class Segment:
     synced: int = SEGMENT_HEADER_BYTES
     reader_count: int = 0
     spare: Spare | None = None
+    seal_at: int = 0
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of its file that can be written without new space on the disk; 0: not known."""
+        return self.spare.allocated if self.spare is not None else 0
 
     def writing_file(self) -> File | None:
         """Return the file to append to, once there is one."""

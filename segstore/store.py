@@ -143,8 +143,8 @@ class Store:
     ) -> "Store":
         """Open the store in `path`, or make a new one there; return when the local truth is known.
 
-        Changes nothing but a torn tail, which is kept in quarantine/, and removes files that are no
-        part of the log any more. Both are durable on return.
+        Changes nothing but a torn tail, which is kept in quarantine/, gives back space behind the
+        log, and removes files that are no part of it. All is durable on return.
 
         Args:
             path: Directory; made if missing.
@@ -196,10 +196,12 @@ class Store:
         """Begin a new epoch in a segment of its own; return its number.
 
         On return the epoch is as durable as the persist mode says, and earlier writers are refused.
+        Raises NoRoom where a full disk leaves no space for it; call again later.
         """
         self._check()
         if self._writer.active is not None:
             raise StoreError("this store is the writer already")
+        await self._maintenance.make_first()
         writer = self._writer
         writer.epoch += 1
         place = writer.reserve(1, 0)
