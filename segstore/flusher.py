@@ -65,6 +65,16 @@ class Flusher:
         if is_durable and frame.segment.synced < frame.end:
             await self.guarded(lambda: self.writer.sync(frame.segment), Lane.MAINTENANCE)
 
+    async def settled(self) -> tuple[Position, dict[int, int]]:
+        """Return where the log on disk ends: its position, and what is written of each segment.
+
+        Raises:
+            StoreFailed: the store has failed.
+        """
+        async with self._turn:
+            self.check()
+            return self.position, {each.id: each.written for each in self.writer.segments.values()}
+
     def check(self) -> None:
         """Raise StoreFailed if the store has failed."""
         if self.writer.failure is not None:

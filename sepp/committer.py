@@ -98,6 +98,7 @@ class Committer:
         self._planned: tuple[int | None, int | None] = (None, None)
         self.is_memory_short = False
         self._room = self._store.room()
+        self._no_room = Refusal.DISK_FULL
         self._looked_at: Now | None = None  # when the room was asked for: once a millisecond
         self._unanswered = 0  # groups that are durable, or had nothing to write, and not answered
         self.statistics = CommitStatistics()
@@ -214,9 +215,12 @@ class Committer:
         now = self._clock.now()
         if now is not self._looked_at:
             self._looked_at, self._room = now, self._store.room()
+            if self._room is Room.NONE:  # also once the store has failed, in the last moments
+                is_failed = self._store.stats().is_failed
+                self._no_room = Refusal.STOPPING if is_failed else Refusal.DISK_FULL
         if type(command) is Enqueue:
             if self._room is not Room.OK:
-                request.refuse(Refusal.DISK_FULL)
+                request.refuse(self._no_room)
                 return None
             if self.is_memory_short:
                 request.refuse(Refusal.MEMORY_SHORT)
@@ -225,7 +229,7 @@ class Committer:
             for job in command.jobs:
                 self._open.body_bytes += len(job.body)
         elif self._room is Room.NONE:
-            request.refuse(Refusal.DISK_FULL)
+            request.refuse(self._no_room)
             return None
         else:
             outcome = self._handle(command, now)
