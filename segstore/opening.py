@@ -3,14 +3,55 @@
 from collections.abc import Callable
 
 from segstore.directory import OpenDirectory, open_directory
+from segstore.errors import StoreDamaged
+from segstore.events import log
 from segstore.hash_index import HashIndex
 from segstore.index_file import set_recent
 from segstore.layout import HeadLayout
 from segstore.options import Options
-from segstore.recovered import Recovered
-from segstore.recovery import Progress, recover
+from segstore.recovered import Recovered, SnapshotRefused
+from segstore.recovery import Progress, Recovery
+from segstore.snapshot_file import read_snapshot
 from segstore.vfs import VFS
 from segstore.workers import RunInWorker
+
+
+def recover(
+    vfs: VFS,
+    directory: OpenDirectory,
+    layout: HeadLayout,
+    *,
+    salvage_command: str,
+    on_progress: Progress | None,
+) -> Recovered:
+    """Find the live segments, replay them on the newest snapshot that fits, mend the end.
+
+    Raises:
+        StoreDamaged: the log does not hold what it says it does. Nothing was changed.
+        FormatRefused: its heads have other fields.
+    """
+    refused: list[str] = []
+    for path in directory.snapshot_paths():
+        found = read_snapshot(vfs, path, directory.marker.store_uuid, layout)
+        try:
+            if isinstance(found, str):
+                raise SnapshotRefused(found)
+            recovery = Recovery(
+                vfs,
+                directory,
+                layout,
+                salvage_command=salvage_command,
+                on_progress=on_progress,
+                snapshot=found,
+            )
+            return recovery.run(refused)
+        except (SnapshotRefused, StoreDamaged) as problem:
+            log.warning("snapshot not used", path=path, problem=problem)
+            refused.append(path)
+    recovery = Recovery(
+        vfs, directory, layout, salvage_command=salvage_command, on_progress=on_progress
+    )
+    return recovery.run(refused)
 
 
 def open_log(

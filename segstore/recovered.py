@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass, field
 
+from segstore.local import SegmentEnd
+from segstore.mend import Cut
 from segstore.scan import LogState
 from segstore.segment import Segment
 from segstore.slots import Slots
 from segstore.usage import Needed
+
+
+class SnapshotRefused(Exception):
+    """A snapshot does not fit the log."""
 
 
 @dataclass(slots=True)
@@ -32,3 +38,22 @@ class Recovered:
     replayed: Replayed
     cut_bytes: int = 0  # that went to quarantine
     damaged_bodies: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LogEnd:
+    """The newest segment up to its last valid frame, and the live ones before it."""
+
+    segment: int
+    data: bytes
+    older: tuple[SegmentEnd, ...]
+    state: LogState
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Torn tails, and paths of what is no part of the log."""
+
+    cuts: tuple[Cut, ...]
+    spares: tuple[str, ...]
+    dropped: tuple[str, ...]

@@ -15,81 +15,47 @@ from itertools import chain
 from typing import NoReturn
 
 from segstore.batch import DAMAGED
-from segstore.directory import OpenDirectory
+from segstore.directory import Directory
 from segstore.errors import StoreDamaged
 from segstore.events import log
-from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout
+from segstore.layout import BACKUP_NAME, SEGMENT_HEADER_BYTES, HeadLayout
 from segstore.local import Compact, SegmentDrop, SegmentEnd, SegmentList
 from segstore.mend import Cut, mend
-from segstore.recovered import Recovered
+from segstore.recovered import Judgement, LogEnd, Recovered, SnapshotRefused
 from segstore.redo import Redo
 from segstore.runs import Run, RunReader
 from segstore.scan import Frame, LogPoint, LogState, SegmentScan, ends_with
 from segstore.segment import Segment
 from segstore.segment_files import Loaded, SegmentFiles, sealed_segment
 from segstore.slots import Slots
-from segstore.snapshot_file import Snapshot, read_snapshot
+from segstore.snapshot_file import Snapshot
 from segstore.vfs import VFS
 
 # Bytes replayed and bytes in all.
 Progress = Callable[[int, int], None]
 
 
-class _SnapshotRefused(Exception):
-    """The snapshot does not fit the log."""
-
-
-def recover(
-    vfs: VFS,
-    directory: OpenDirectory,
-    layout: HeadLayout,
-    *,
-    salvage_command: str = "",
-    on_progress: Progress | None = None,
-) -> Recovered:
-    """Find the live segments, replay them on the newest snapshot that fits, mend the end.
-
-    Args:
-        vfs: The disk.
-        directory: Locked, format read.
-        layout: Of the heads, as declared by the user.
-        salvage_command: What the message of a refusal names; may be empty.
-        on_progress: Called now and then, on the thread that recovers.
-
-    Raises:
-        StoreDamaged: the log does not hold what it says it does. Nothing was changed.
-        FormatRefused: its heads have other fields.
-    """
-    refused: list[str] = []
-    for path in directory.snapshots:
-        found = read_snapshot(vfs, path, directory.marker.store_uuid, layout)
-        try:
-            if isinstance(found, str):
-                raise _SnapshotRefused(found)
-            recovery = Recovery(vfs, directory, layout, salvage_command, on_progress, found)
-            return recovery.run(refused)
-        except (_SnapshotRefused, StoreDamaged) as problem:
-            log.warning("snapshot not used", path=path, problem=problem)
-            refused.append(path)
-    return Recovery(vfs, directory, layout, salvage_command, on_progress, None).run(refused)
-
-
 class Recovery:
     """One attempt at an open.
 
     Args:
-        vfs, directory, layout, salvage_command, on_progress: As in `recover`.
+        vfs: The disk.
+        directory: Its format was read; locked, if `run` is called.
+        layout: Of the heads, as declared by the user.
+        salvage_command: What the message of a refusal names; may be empty.
+        on_progress: Called now and then, on the thread that recovers.
         snapshot: To start from.
     """
 
     def __init__(
         self,
         vfs: VFS,
-        directory: OpenDirectory,
+        directory: Directory,
         layout: HeadLayout,
+        *,
         salvage_command: str,
-        on_progress: Progress | None,
-        snapshot: Snapshot | None,
+        on_progress: Progress | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._vfs = vfs
         self._directory = directory
@@ -111,15 +77,30 @@ class Recovery:
         self._snapshot = snapshot
         self._begin = snapshot.begin.point if snapshot is not None else None
 
-    def run(self, refused: Sequence[str]) -> Recovered:
-        """Do it all; see `recover`.
+    def run(self, refused: Sequence[str] = ()) -> Recovered:
+        """Find the live segments, replay them, mend the end; a backup is none any more.
 
         Args:
             refused: Snapshots that are of no use; they are removed.
 
         Raises:
-            _SnapshotRefused: nothing was changed.
+            SnapshotRefused, StoreDamaged, FormatRefused: nothing was changed.
         """
+        recovered = self.read()
+        if BACKUP_NAME in self._directory.names:
+            self._dropped.append(f"{self._directory.path}/{BACKUP_NAME}")
+        mend(
+            self._vfs,
+            self._directory.path,
+            last=self._live[-1] if self._live else None,
+            cuts=self._cuts,
+            spares=self._spares,
+            dropped=[*self._dropped, *refused],
+        )
+        return recovered
+
+    def read(self) -> Recovered:
+        """Find the live segments and replay them; change nothing. Raises what `run` does."""
         ids = self._directory.segments
         for segment in ids[-2:]:
             # After a failed sync the cache shows bytes that the disk does not have.
@@ -133,15 +114,7 @@ class Recovery:
             self._replay(base, *self._read_last(base))
         if self._snapshot is not None:
             self._check_snapshot_end(self._snapshot.end)
-        self._redo.finish({segment.id for segment in self._live})
-        mend(
-            self._vfs,
-            self._directory.path,
-            last=self._live[-1].path if self._live else None,
-            cuts=self._cuts,
-            spares=self._spares,
-            dropped=[*self._dropped, *refused],
-        )
+        self._redo.finish([segment.id for segment in self._live])
         return Recovered(
             self._slots,
             self._live,
@@ -153,6 +126,22 @@ class Recovery:
             sum(len(cut.tail) for cut in self._cuts),
             self._damaged,
         )
+
+    def read_end(self) -> LogEnd | None:
+        """Judge the end of the log alone; None: nothing was ever written. Changes nothing.
+
+        Raises what `run` does; without a snapshot only.
+        """
+        base = self._find_base()
+        if base is None:
+            return None
+        scan, frames = self._read_last(base)
+        older = tuple(self._live_set(base, frames))
+        return LogEnd(base.header.segment, base.data[: scan.offset], older, scan.state)
+
+    def judgement(self) -> Judgement:
+        """Return what `run` would do about what `read` found."""
+        return Judgement(tuple(self._cuts), tuple(self._spares), tuple(self._dropped))
 
     def _find_base(self) -> Loaded | None:
         """Return the newest segment with a valid first frame; judge those behind it."""
@@ -276,7 +265,7 @@ class Recovery:
         The CRC of a frame covers that of the one before, so what lies before is the same log too.
         """
         if not ends_with(loaded.data, loaded.header, point.offset, point.frame_crc):
-            raise _SnapshotRefused(
+            raise SnapshotRefused(
                 f"{loaded.path} has no frame {point.frame_crc:08x} before {point.offset}"
             )
 
@@ -289,7 +278,7 @@ class Recovery:
             end.state.last_lsn,
             end.state.local_next,
         ):
-            raise _SnapshotRefused(f"the log ends at {state} before the snapshot, {end.state}")
+            raise SnapshotRefused(f"the log ends at {state} before the snapshot, {end.state}")
 
     def _stood(self, loaded: Loaded) -> LogState:
         """Return where the log stood before a segment, as its own first frame says."""

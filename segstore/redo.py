@@ -17,7 +17,7 @@ dropped since had ended by then, and its delete may have gone with that segment.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, compress
 from struct import Struct
 from typing import Any, Final
@@ -128,14 +128,15 @@ class Redo:
                 if isinstance(local, Move):
                     offset8 += self._apply_move(local, segment, offset8)
 
-    def finish(self, live: set[int]) -> None:
+    def finish(self, live: Collection[int] = ()) -> None:
         """Turn the packed heads into columns.
 
         Args:
-            live: Segments of the log.
+            live: Segments of the log; for a table that began as a snapshot.
         """
         slots = self.slots
-        self._end_homeless(live)
+        if self.replayed.snapshot_bytes:
+            self._end_homeless(live)
         slots.settle_free()
         if not self._is_asleep:
             self._settle_heads()
@@ -153,10 +154,10 @@ class Redo:
         self._rows = bytearray()
         self._born = array("Q")
 
-    def _end_homeless(self, live: set[int]) -> None:
+    def _end_homeless(self, live: Collection[int]) -> None:
         """End the entries of a snapshot whose segment was dropped since."""
         slots = self.slots
-        gone = set(slots.segment) - live - {0}
+        gone = set(slots.segment).difference(live, (0,))
         if not gone:
             return
         if self._is_asleep:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from segstore.directory import OpenDirectory
+from segstore.directory import Directory
 from segstore.errors import FormatRefused, StoreDamaged
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, decode_header
 from segstore.local import SegmentEnd
@@ -31,7 +31,7 @@ class SegmentFiles:
         advice: What a refusal says to do.
     """
 
-    def __init__(self, vfs: VFS, directory: OpenDirectory, layout: HeadLayout, advice: str) -> None:
+    def __init__(self, vfs: VFS, directory: Directory, layout: HeadLayout, advice: str) -> None:
         self._vfs = vfs
         self._directory = directory
         self._layout = layout

@@ -40,7 +40,7 @@ class Slots:
     """
 
     def __init__(self, layout: HeadLayout) -> None:
-        self._layout = layout
+        self.layout: Final = layout
         self.heads: list[array[int]] = [array(typecode) for _, typecode in layout.fields]
         self.keys = bytearray()
         self.tables = array("B")
@@ -242,11 +242,11 @@ class Slots:
 
     def heads_as_rows(self) -> bytearray:
         """Return packed heads as `load_heads` takes them."""
-        stride = self._layout.head_bytes
+        stride = self.layout.head_bytes
         rows = bytearray(stride * self._unused)
         with memoryview(rows) as view:
-            for index, offset in enumerate(self._layout.offsets):
-                size = self._layout.item_bytes(index)
+            for index, offset in enumerate(self.layout.offsets):
+                size = self.layout.item_bytes(index)
                 column = self.heads[index][: self._unused]
                 if byteorder == "big":  # the disk is little-endian
                     column.byteswap()
@@ -261,12 +261,12 @@ class Slots:
         Args:
             rows: Heads as they lie in records, by slot.
         """
-        stride = self._layout.head_bytes
+        stride = self.layout.head_bytes
         assert len(rows) == stride * self._unused
         view = memoryview(rows)
-        for index, offset in enumerate(self._layout.offsets):
-            typecode: Any = self._layout.fields[index][1]
-            size = self._layout.item_bytes(index)
+        for index, offset in enumerate(self.layout.offsets):
+            typecode: Any = self.layout.fields[index][1]
+            size = self.layout.item_bytes(index)
             values = array(
                 typecode, view.cast(typecode)[offset // size :: stride // size].tobytes()
             )

@@ -22,9 +22,8 @@ from typing import Final
 from segstore.compaction import HasChanges
 from segstore.events import log
 from segstore.flusher import Flusher
-from segstore.layout import TMP_SUFFIX, HeadLayout
+from segstore.layout import TMP_SUFFIX
 from segstore.local import Compact, SegmentEnd
-from segstore.options import Options
 from segstore.pace import Pace
 from segstore.recovered import Replayed
 from segstore.scan import LogPoint
@@ -92,7 +91,7 @@ class Snapshots:
     """See the module.
 
     Args:
-        writer, flusher, usage, slots, layout, options, clock_ms: Of the store.
+        writer, flusher, usage, slots, clock_ms: Of the store.
         replayed: By the open.
 
     Attributes:
@@ -103,9 +102,6 @@ class Snapshots:
     flusher: Flusher
     usage: Usage
     slots: Slots
-    layout: HeadLayout
-    options: Options
-    store_uuid: bytes
     clock_ms: Callable[[], int]
     replayed: Replayed
     wants_copy: bool = False
@@ -215,7 +211,7 @@ class Snapshots:
             SyncFailed: The directory could not be synced.
         """
         self.abandon()
-        wanted = self.options.snapshot_log_bytes
+        wanted = self.writer.options.snapshot_log_bytes
         held = sum(segment.end for segment in self.writer.segments.values())
         if not wanted or held < wanted // _CLOSE_SHARE:
             return
@@ -262,14 +258,14 @@ class Snapshots:
         writer = self.writer
         vfs, directory = writer.vfs, writer.directory
         work.path = f"{directory}/{snapshot_name(work.begin.point.state.last_lsn)}"
-        spared = _FREE_SEGMENTS * self.options.segment_bytes
+        spared = _FREE_SEGMENTS * self.writer.options.segment_bytes
         if vfs.free_bytes(directory) < spared + self._size():
             raise OSError(f"less than {spared} bytes would be left in {directory}")
         tmp = work.path + TMP_SUFFIX
         if vfs.exists(tmp):  # of an attempt that was given up
             vfs.unlink(tmp)
         work.file = vfs.open(tmp, is_new=True)
-        header = encode_header(self.store_uuid, self.layout.text, work.begin)
+        header = encode_header(self.flusher.position.store_uuid, self.slots.layout.text, work.begin)
         work.salt = int.from_bytes(header[-4:], "little")
         self._append(work, [header])
 
@@ -326,14 +322,14 @@ class Snapshots:
     # When.
 
     def _is_due(self, now_ms: int) -> bool:
-        if not self.options.snapshot_log_bytes or now_ms < self._retry_at_ms:
+        if not self.writer.options.snapshot_log_bytes or now_ms < self._retry_at_ms:
             return False
         counters = self.flusher.counters
         return counters.written_bytes >= self._bytes_due or self._cost() >= self._cost_due
 
     def _plan_next(self, byte_count: int, cost: int) -> None:
         """Settle when the next one is due, with so much log behind the one before."""
-        wanted = max(self.options.snapshot_log_bytes, _SIZE_FACTOR * self._size())
+        wanted = max(self.writer.options.snapshot_log_bytes, _SIZE_FACTOR * self._size())
         self._bytes_due = self.flusher.counters.written_bytes + wanted - byte_count
         self._cost_due = self._cost() + max(_COST_MIN, len(self.slots)) - cost
 
@@ -343,4 +339,4 @@ class Snapshots:
 
     def _size(self) -> int:
         """Return about how many bytes a snapshot takes."""
-        return len(self.slots) * (self.layout.head_bytes + 45)
+        return len(self.slots) * (self.slots.layout.head_bytes + 45)

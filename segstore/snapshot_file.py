@@ -1,4 +1,4 @@
-"""The bytes of a snapshot: `snap-<LSN>.snap`, FORMAT.md section 9.
+"""The bytes of a snapshot: `snap-<LSN>.snap`, FORMAT.md section 10.
 
 A snapshot is a shortcut and never the truth: whatever is wrong with one, the log is replayed
 without it. So there is one reader, of this version, and every byte is under a CRC.

@@ -1,4 +1,4 @@
-"""The bytes of a snapshot stay what FORMAT.md section 9 says, until its version is raised.
+"""The bytes of a snapshot stay what FORMAT.md section 10 says, until its version is raised.
 
 `python -m tests.segstore.test_snapshot_format` made the golden files once.
 """
