@@ -187,7 +187,7 @@ class Slots:
 
     def copy(self, start: int, stop: int) -> "list[bytearray | array[int]]":
         """Return the part of each column from one slot to another, for a snapshot: keys first."""
-        columns = self._fixed_columns() + self.heads
+        columns = self.columns()
         return [self.keys[start << 4 : stop << 4], *[column[start:stop] for column in columns]]
 
     def take_over(self, used_count: int, parts: Sequence[tuple[int, int, memoryview]]) -> None:
@@ -200,8 +200,8 @@ class Slots:
         """
         self._grow(used_count)
         self._unused = used_count
-        columns: list[bytearray | array[int]] = [self.keys, *self._fixed_columns(), *self.heads]
-        sizes = [KEY_BYTES, *[column.itemsize for column in self._fixed_columns() + self.heads]]
+        columns: list[bytearray | array[int]] = [self.keys, *self.columns()]
+        sizes = [KEY_BYTES, *[column.itemsize for column in self.columns()]]
         for start, count, data in parts:
             at = 0
             for column, size in zip(columns, sizes, strict=True):
@@ -228,7 +228,7 @@ class Slots:
         taken = self.tables[: self._unused].tobytes().translate(bytes(1) + b"\1" * 255)
         keys = [key for (key,) in Struct(f"{KEY_BYTES}s").iter_unpack(self.keys)]
         self.keys[:] = b"".join(compress(keys, taken))
-        for column in self._fixed_columns() + self.heads:
+        for column in self.columns():
             column[:] = array(column.typecode, compress(column, taken))
         self.recent[:] = [{} for _ in range(256)]
         self._unused = self._count = len(self.tables)
@@ -274,8 +274,8 @@ class Slots:
                 values.byteswap()
             self.heads[index][: self._unused] = values
 
-    def _fixed_columns(self) -> "list[array[int]]":
-        """Return the columns beside keys and heads, in the order of a snapshot (FORMAT.md)."""
+    def columns(self) -> "list[array[int]]":
+        """Return all columns but the keys, in the order of a snapshot (FORMAT.md)."""
         return [
             self.tables,
             self.segment,
@@ -284,10 +284,11 @@ class Slots:
             self.body_crc,
             self.lsn,
             self.head_segment,
+            *self.heads,
         ]
 
     def _grow(self, count: int) -> None:
         self._count += count
         self.keys.extend(bytes(KEY_BYTES * count))
-        for column in self._fixed_columns() + self.heads:
+        for column in self.columns():
             column.frombytes(bytes(column.itemsize * count))

@@ -282,7 +282,7 @@ def check_counts(store: Store) -> None:
 def whole_state(store: Store) -> dict[str, object]:
     """Return all that a replay makes, with entries by table and key: their slots are not kept."""
     slots, usage, writer = store.slots, store._usage, store._writer
-    columns = [*slots._fixed_columns()[1:], *slots.heads]
+    columns = slots.columns()
     return {
         "entries": {
             (slots.table(slot), slots.key(slot)): [column[slot] for column in columns]

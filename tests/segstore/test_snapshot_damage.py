@@ -1,13 +1,18 @@
 """Whatever is wrong with a snapshot, the log is replayed without it, and the snapshot removed."""
 
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
-from segstore import StoreDamaged
+from segstore import Report, StoreDamaged, verify
+from segstore.slots import Slots
 from segstore.snapshot_file import snapshot_lsn
 from tests.segstore.crash import no_changes, whole_state
 from tests.segstore.snapshots import EAGER, checked, closed_world, disk, snapshots
-from tests.segstore.surgery import cut, frames, read, segment_path, segments, write
-from tests.segstore.worlds import DiskWorld, add, contents
+from tests.segstore.surgery import cut, flip, frames, read, segment_path, segments, write
+from tests.segstore.worlds import DiskWorld, add, contents, remove, sim_world
 
 
 async def test_any_flipped_byte_is_noticed_and_the_log_replayed() -> None:
@@ -126,3 +131,69 @@ async def test_segments_before_the_snapshot_must_be_there_from_header_to_end(dam
 def live_segments(world: DiskWorld) -> list[int]:
     names = [name for name in disk(world).list_dir("/store") if name.startswith("seg-")]
     return [int(name[4:24]) for name in names]
+
+
+# What `verify` says.
+
+
+def notes_of(report: Report) -> list[str]:
+    return [note for note in report.notes if "made ahead" not in note]
+
+
+async def test_sound_snapshots_and_an_index_over_their_slots_are_no_news() -> None:
+    world = sim_world(options=replace(EAGER, recent_entries_max=20))
+    store = await world.writer()
+    await add(store, range(60))
+    await remove(store, range(0, 40, 2))
+    await store.close(no_changes)
+    store = await world.writer()
+    await add(store, range(60, 90))  # in slots that a replay of the log gives to others
+    while store._index.has_work():
+        await store.maintain(no_changes)
+    await store.close(no_changes)
+    assert disk(world).exists("/store/index.hix")
+
+    report = verify("/store", vfs=world.vfs)
+
+    assert (report.damage_count, notes_of(report)) == (0, [])
+    for path in snapshots(world):
+        world.vfs.unlink(path)
+    [note] = notes_of(verify("/store", vfs=world.vfs))
+    assert "index.hix: of another slot table" in note
+
+
+async def test_a_damaged_snapshot_is_named_and_one_that_does_not_fit_is_noted() -> None:
+    world = await closed_world()
+    later = DiskWorld("/store", disk(world).fork(), EAGER)
+    store = await later.writer()
+    await add(store, range(900, 920))
+    await store.close(no_changes)
+    old, new = snapshots(later)
+    write(world.vfs, new, read(later.vfs, new))
+    flip(world.vfs, old, 4200)
+
+    report = verify("/store", vfs=world.vfs)
+
+    assert [each.path for each in report.breaks] == [old]
+    [note] = notes_of(report)
+    assert note.startswith(new)
+    assert "the next open does without" in note
+
+
+async def test_a_snapshot_that_says_something_else_than_the_log_is_found() -> None:
+    def copy(slots: Slots, start: int, stop: int) -> list[Any]:
+        columns = real(slots, start, stop)
+        columns[-1][0] += 1
+        return columns
+
+    world = sim_world(options=EAGER)
+    store = await world.writer()
+    await add(store, range(20))
+    real = Slots.copy
+    with patch.object(Slots, "copy", copy):
+        await store.close(no_changes)
+
+    [damage] = verify("/store", vfs=world.vfs).breaks
+
+    assert damage.path == snapshots(world)[0]
+    assert damage.problem.startswith("2 entries are not as the log has them")
