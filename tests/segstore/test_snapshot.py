@@ -65,6 +65,20 @@ async def test_a_clean_index_file_is_used_again_whatever_the_order_of_slots() ->
     assert all(store.slots.find(*name) == slot for slot, name in slots.items())
 
 
+async def test_deletes_before_a_snapshot_that_are_needed_stay_so() -> None:
+    world = sim_world(options=replace(EAGER, compact_bytes_s=0))
+    store = await world.writer()
+    await add(store, range(20), b"x" * 500)
+    await add(store, [20])  # in the next segment, as are the deletes
+    await remove(store, range(5))
+    await store.close(no_changes)
+
+    store = await checked(world)
+
+    assert store.stats().snapshot_bytes > 0
+    assert store.stats().needed_count == 5
+
+
 async def test_what_is_committed_after_a_snapshot_is_replayed_on_it() -> None:
     world = sim_world(options=EAGER)
     store = await lived(world)
