@@ -342,9 +342,10 @@ class LogWriter:
         file = segment.writing_file() or self._make(segment)
         data = frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames)
         assert segment.written == start
-        # RWF_DSYNC syncs no more than it writes, so what lies before must be durable already.
-        is_dsync = persist == "sync_data" and not is_lazy and segment.synced >= start
-        write_all(file, data, start, is_dsync=is_dsync)
+        # Write and sync in one call, or the thread would have to come back for the interpreter in
+        # between. That syncs no more than it writes: what lies before must be durable already.
+        is_dsync = persist != "buffer" and not is_lazy and segment.synced >= start
+        write_all(file, data, start, is_dsync=is_dsync, with_times=persist == "sync_all")
         segment.written = frames[-1].end
         if is_dsync:
             segment.synced = segment.written

@@ -22,7 +22,14 @@ class SimFile:
         self._is_readonly = is_readonly
         self._is_open = True
 
-    def pwritev(self, buffers: Sequence[Buffer], offset: int, *, is_dsync: bool = False) -> int:
+    def pwritev(
+        self,
+        buffers: Sequence[Buffer],
+        offset: int,
+        *,
+        is_dsync: bool = False,
+        with_times: bool = False,
+    ) -> int:
         """See `File.pwritev`; a failing one with `is_dsync` fails in the sync."""
         data = b"".join(buffers)
         error = self._enter("pwritev", offset, len(data), is_dsync=is_dsync)
