@@ -11,7 +11,7 @@ Rules:
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from segstore.batch import (
     BATCH_HEADER_BYTES,
@@ -29,7 +29,7 @@ from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, aligned
 from segstore.local import SEAL_BYTES, Local, Seal, SegmentEnd, SegmentList, encode_local
 from segstore.options import Counters, Options, seal_bytes
-from segstore.scan import LogState
+from segstore.scan import LogPoint, LogState
 from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
 
@@ -272,6 +272,12 @@ class LogWriter:
     def last_lsn(self) -> int:
         """LSN of the last record that was made."""
         return self._state.last_lsn
+
+    def point(self) -> LogPoint:
+        """Return the place behind the last frame that was made."""
+        active = self.active
+        assert active is not None
+        return LogPoint(active.id, active.end, active.last_crc, replace(self._state))
 
     def _segment_list(self) -> SegmentList:
         state = self._state
