@@ -42,7 +42,8 @@ class SimFile:
         self._vfs.write(self._inode, data, offset)
         if is_dsync and data:
             self._vfs.between()
-            self._vfs.sync(self._inode, error, offset, offset + len(data))
+            failed = 0 if error == SHORT_WRITE else error
+            self._vfs.sync(self._inode, failed, offset, offset + len(data))
         return len(data)
 
     def pread(self, length: int, offset: int) -> bytes:
