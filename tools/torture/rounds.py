@@ -35,6 +35,7 @@ DEADLY_CALLS = {
     "fallocate": 2,
 }
 STORAGE_FAILED = 74  # exit code of a server whose disk failed
+NOT_STARTED = 1  # the same while it was still opening it
 FAIL_S_MAX = 5.0
 KILLED = -9
 
@@ -181,18 +182,21 @@ class Torture:
         server, volume, rng = self._server, self._volume, self._rng
         assert volume is not None
         server.start()
+        due = {STORAGE_FAILED}
         if rng.random() < 0.2:
+            due.add(NOT_STARTED)
             await trio.sleep(rng.uniform(0.05, 1.0))
         elif await self._is_serving(poller, when):
             await self._load()
         else:
             return
+        self.oracle.era += 1
         volume.cut_power(rng.choice((WITH_JOURNAL, WITH_NOTHING)))
         self.tally.cuts += 1
         code = await server.wait_end(FAIL_S_MAX)
         if code is None:  # nobody wrote any more
             server.kill()
-        elif code != STORAGE_FAILED:
+        elif code not in due:
             self.oracle.refused.append(f"{when}: exit code {code} when the disk failed")
         volume.unmount()
         volume.mount()
