@@ -26,11 +26,11 @@ MODES = ("black", "white", "power", "snapshot")
 
 # The calls that change a disk, and up to which one of its kind a thread lives.
 DEADLY_CALLS = {
-    "pwritev2": 80,
-    "fsync": 12,
-    "fdatasync": 6,
-    "rename": 4,
-    "unlink": 4,
+    "pwritev2": 40,
+    "fsync": 8,
+    "fdatasync": 3,
+    "rename": 2,
+    "unlink": 3,
     "ftruncate": 2,
     "fallocate": 2,
 }
