@@ -10,6 +10,7 @@ Each mode is one directory, one oracle and one server that is started again and 
 
 import random
 import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -37,6 +38,7 @@ DEADLY_CALLS = {
 STORAGE_FAILED = 74  # exit code of a server whose disk failed
 NOT_STARTED = 1  # the same while it was still opening it
 FAIL_S_MAX = 5.0
+TOLD_ROUNDS = 50
 KILLED = -9
 
 
@@ -83,6 +85,7 @@ class Torture:
     def __init__(self, mode: str, directory: Path, plan: Plan, rng: random.Random) -> None:
         self.oracle = Oracle()
         self.tally = Tally()
+        self.is_ending = False  # after a signal: no more rounds, only the reckoning
         self._mode = mode
         self._directory = directory
         self._plan = plan
@@ -115,6 +118,7 @@ class Torture:
         poller = Poller()
         async with trio.open_nursery() as nursery:
             await nursery.start(poller.run)
+            nursery.start_soon(self._heed_signals)
             await self._run_rounds(poller)
             # Whatever was on its way when the clients were stopped may have happened or not.
             if not self.oracle.refused:
@@ -124,6 +128,11 @@ class Torture:
                     self._server.kill()
             nursery.cancel_scope.cancel()
 
+    async def _heed_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                self.is_ending = True
+
     async def _run_rounds(self, poller: Poller) -> None:
         plan, one_round = self._plan, getattr(self, f"_{self._mode}_round")
         async with trio.open_nursery() as nursery:
@@ -132,8 +141,10 @@ class Torture:
                 client = Client(number, self._server.port, self.oracle, rng)
                 nursery.start_soon(client.run, poller)
             for number in range(plan.rounds):
+                if number % TOLD_ROUNDS == TOLD_ROUNDS - 1:
+                    print(f"{self._mode}: round {number + 1} of {plan.rounds}", flush=True)
                 await one_round(poller, f"round {number}")
-                if self.oracle.refused:
+                if self.oracle.refused or self.is_ending:
                     break
             nursery.cancel_scope.cancel()
         self._server.stop_if_running()
