@@ -16,6 +16,7 @@ from sepp.admin import api
 from sepp.admin.backend import Backend
 from sepp.admin.guard import Guard
 from sepp.admin.pages import routes as pages
+from sepp.admin.pages.view import load_templates
 from sepp.admin.site import Site
 from sepp.http1 import ASGIApp
 
@@ -46,6 +47,7 @@ async def serve(
     Streams end at once then, other answers within 10 s. Its faults stay here: the caller need not
     fear an exception of a handler.
     """
+    await load_templates()
     site = Site(backend)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(site.run)

@@ -21,6 +21,7 @@ from sepp.admin.backend import (
     CustomValue,
     JobContent,
     JobHead,
+    QueueNumbers,
     State,
 )
 from sepp.admin.errors import invalid
@@ -45,12 +46,16 @@ class Row:
 
 @define
 class Page:
-    """Rows, and where to go on. `is_truncated`: the filter stopped before it knew of a next row."""
+    """Rows, and where to go on. `is_truncated`: the filter stopped before it knew of a next row.
+
+    `numbers` are the queue's of the very moment the rows were listed.
+    """
 
     rows: list[Row]
     next: int | None
     is_truncated: bool
     examined: int
+    numbers: QueueNumbers
 
 
 @frozen
@@ -117,9 +122,11 @@ async def page(
         after = start if after is None else min(after, start)
     if wanted.is_empty:
         heads = backend.heads(queue, state, after, limit + 1, is_newest_first=is_newest_first)
+        numbers = backend.queue(queue)
         shown = heads[:limit]
         rows = await rows_of(backend, shown)
-        return Page(rows, shown[-1].position if len(heads) > limit else None, False, len(shown))
+        following = shown[-1].position if len(heads) > limit else None
+        return Page(rows, following, False, len(shown), numbers)
     return await _look(backend, queue, state, after, limit, wanted, is_newest_first)
 
 
@@ -137,6 +144,7 @@ async def _look(
     stop_at = trio.current_time() + LOOKING_S
     while True:
         heads = backend.heads(queue, state, after, _CHUNK, is_newest_first=is_newest_first)
+        numbers = backend.queue(queue)
         candidates = [head for head in heads if wanted.may_match(head)]
         if wanted.needs_bodies:
             rows = await rows_of(backend, candidates)
@@ -147,7 +155,8 @@ async def _look(
         for row in matching:
             if len(found) == limit:
                 following = found[-1].head.position
-                return await _finished(backend, found, following, False, examined, wanted)
+                page = Page(found, following, False, examined, numbers)
+                return await _finished(backend, page, wanted)
             found.append(row)
         examined += len(heads)
         is_past = (
@@ -157,23 +166,16 @@ async def _look(
             and heads[-1].at_ms > wanted.until_ms
         )
         if len(heads) < _CHUNK or is_past:
-            return await _finished(backend, found, None, False, examined, wanted)
+            return await _finished(backend, Page(found, None, False, examined, numbers), wanted)
         after = heads[-1].position
         if examined >= LOOKED_AT_MAX or trio.current_time() > stop_at:
-            return await _finished(backend, found, after, True, examined, wanted)
+            return await _finished(backend, Page(found, after, True, examined, numbers), wanted)
 
 
-async def _finished(
-    backend: Backend,
-    found: list[Row],
-    following: int | None,
-    is_truncated: bool,
-    examined: int,
-    wanted: Filter,
-) -> Page:
+async def _finished(backend: Backend, page: Page, wanted: Filter) -> Page:
     if not wanted.needs_bodies:
-        found = await rows_of(backend, [row.head for row in found])
-    return Page(found, following, is_truncated, examined)
+        page.rows = await rows_of(backend, [row.head for row in page.rows])
+    return page
 
 
 async def rows_of(backend: Backend, heads: list[JobHead]) -> list[Row]:

@@ -11,8 +11,11 @@ from msgspec import UNSET, Struct, UnsetType
 from sepp.admin.requests import CauseName, Role, Scalar, Setting, StateName
 
 
-class Answer(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A body sent by the server."""
+class Answer(Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A body sent by the server.
+
+    Bodies are trees, so the collector need not walk the thousand of a frame.
+    """
 
 
 # Errors

@@ -126,12 +126,22 @@ class Stats:
         declared = (queue.name for queue in self._backend.config.running.queues)
         return sorted({*self._backend.queue_names(), *declared})
 
-    async def frame(self) -> Frame:
-        """Return the newest frame, its depths at most 250 ms old."""
-        if self._backend.now_ms() - self._frame.ts_ms > FRESH_MS:
+    async def frame(self, *, age_ms_max: int = FRESH_MS) -> Frame:
+        """Return a frame whose depths are at most so old; 0: all read after this call."""
+        oldest_ms = self._backend.now_ms() - age_ms_max
+        if self._frame.ts_ms <= oldest_ms:
             async with self._lock:
-                await self._build(is_sample=False)
+                # Whoever had the lock may have built what we came for.
+                if self._frame.ts_ms <= oldest_ms:
+                    await self._build(is_sample=False)
         return self._frame
+
+    def queue_frame(self, numbers: QueueNumbers) -> QueueFrame:
+        """Return one queue as frames carry it, with these numbers and the last sample's rates."""
+        track = self._tracks.get(numbers.name)
+        if track is None:
+            return queue_frame(numbers, _NO_RATES, 0)
+        return queue_frame(numbers, track.rates, track.died_10_min)
 
     @property
     def newest(self) -> Frame:

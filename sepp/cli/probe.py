@@ -7,41 +7,42 @@ import trio
 
 from sepp import exits
 from sepp._generated.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from sepp.rpc.channel import open_channel
+from sepp.cli.options import Server
+from sepp.rpc.address import parse_address
+from sepp.rpc.channel import Metadata, open_channel
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.transport import tls_client_context
 
 PATH: Final = "/grpc.health.v1.Health/Check"
 
 
-def ask(
-    host: str, port: int, service: str, *, timeout_s: float, ca: str | None, name: str | None
-) -> str:
+def ask(server: Server, service: str, *, timeout_s: float) -> str:
     """Return the status of a service as the protocol names it.
-
-    Args:
-        ca: PEM file of authorities: use TLS. None: plain TCP.
-        name: Name in the server's certificate, if other than `host`.
 
     Raises:
         StartError: There is no answer; the text says why.
+        ValueError: The address is none.
     """
-    return trio.run(partial(_ask, host, port, service, timeout_s, ca=ca, name=name))
+    return trio.run(partial(_ask, server, service, timeout_s))
 
 
-async def _ask(
-    host: str, port: int, service: str, timeout_s: float, *, ca: str | None, name: str | None
-) -> str:
+async def _ask(server: Server, service: str, timeout_s: float) -> str:
     """Return the status as its name; StartError when there is no answer."""
+    host, port, is_tls = parse_address(server.addr)
     where = f"{host}:{port}"
+    metadata: Metadata = ()
+    if server.key is not None:
+        from sepp.client.connect import key_metadata  # a probe without a key starts faster
+
+        metadata = key_metadata(server.key)
     try:
-        context = None if ca is None else tls_client_context(ca)
+        context = tls_client_context(server.ca) if is_tls or server.ca else None
         with trio.fail_after(timeout_s):
             async with open_channel(
-                host, port, ssl_context=context, server_hostname=name
+                host, port, ssl_context=context, server_hostname=server.server_name
             ) as channel:
                 message = HealthCheckRequest(service=service).SerializeToString()
-                answer = await channel.unary(PATH, message, timeout_s=timeout_s)
+                answer = await channel.unary(PATH, message, timeout_s=timeout_s, metadata=metadata)
     except* RpcError as group:
         raise exits.StartError(f"{where}: {_first(group)}") from None
     except* trio.TooSlowError:

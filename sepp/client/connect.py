@@ -10,7 +10,8 @@ from typing import Final
 import trio
 
 from sepp.client.errors import ConnectError, InvalidApiKeyError
-from sepp.client.link import Link, Target, parse_address
+from sepp.client.link import Link, Target
+from sepp.rpc.address import parse_address
 from sepp.rpc.grpc import RECEIVE_BYTES_MAX, RpcError
 from sepp.rpc.poller import Poller
 from sepp.rpc.transport import tls_client_context

@@ -28,6 +28,8 @@ async def test_overrides_are_saved_and_reset(console: Console) -> None:
     assert toast(page) == "Saved 2 overrides of webhooks."
     (queue,) = console.server.reloader.running.queues
     assert (queue.default_max_attempts, queue.max_payload_bytes) == (7, None)
+    assert 'value="7"' in page
+    assert "Override</span> server value <b>5</b>" in page
 
 
 @pytest.mark.parametrize(

@@ -170,3 +170,40 @@ async def test_find_leads_to_the_job_dead_or_alive(console: Console) -> None:
     assert nowhere.status_code == 404
     assert "No live job or dead letter has this id." in nowhere.text
     assert (await get(console, "/admin/jobs?id=abc")).status_code == 404
+
+
+# Rows and their count
+
+
+@pytest.mark.parametrize("query", ["", "&cause=rejected"])
+async def test_rows_and_counts_are_of_one_moment(
+    console: Console, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    server = console.server
+    server.kill(count=60)
+    known = server.backend.contents
+
+    async def contents(heads: Any) -> Any:
+        monkeypatch.undo()
+        server.kill(count=7)  # while the page reads its bodies
+        return await known(heads)
+
+    monkeypatch.setattr(server.backend, "contents", contents)
+    page = (await get(console, f"/admin/queues/webhooks/jobs?state=dead_letter{query}")).text
+
+    assert server.backend.queue("webhooks").dead_lettered == 67
+    assert page.count('type="checkbox" name="key"') == 50
+    assert f"Dead letters 1–50 {'that match' if query else 'of 60'}, newest first" in page
+    assert '<b data-f="dead_lettered">60</b>' in page
+
+
+async def test_a_page_reached_late_does_not_count_past_the_end(console: Console) -> None:
+    console.server.kill(count=3)
+
+    url = "/admin/queues/webhooks/jobs?state=dead_letter"
+    first = (
+        await console.call("GET", "/queues/webhooks/jobs?state=dead_letter&order=newest&limit=1")
+    ).json()
+    late = await get(console, f"{url}&cursor={quoted(first['next_cursor'])}&from=51")
+
+    assert "Dead letters 51–52, newest first" in late.text

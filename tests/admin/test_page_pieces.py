@@ -1,12 +1,14 @@
 """Pieces of pages: audit in words, documents, charts, fields, static files."""
 
 import gzip
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import trio
 
 from sepp.admin.history import Sample
-from sepp.admin.pages import assets, audit, charts, fields, markdown
+from sepp.admin.pages import assets, audit, charts, fields, markdown, view
 from sepp.config.model import KEYS_BY_PATH
 from tests.admin.browsing import get
 from tests.admin.conftest import Console
@@ -122,3 +124,34 @@ async def test_documents_are_readable(console: Console) -> None:
     assert "<h3 id=" in guide
     assert "/queues/{name}/dead-letters:requeue" in api
     assert "409 inflight" in api
+
+
+# Making a page
+
+
+async def test_a_long_page_is_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    turns: list[float] = []
+
+    def pieces() -> Iterator[str]:
+        nonlocal now_s
+        for _ in range(9):
+            now_s += view.SLICE_S / 2
+            yield "<p>é</p>"
+
+    async def others() -> None:
+        while True:
+            turns.append(now_s)
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(view.time, "perf_counter", lambda: now_s)
+    page = view.Rendered(pieces(), 200)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await page.fill()
+        nursery.cancel_scope.cancel()
+
+    assert page.body == "<p>é</p>".encode() * 9
+    assert page.headers["content-length"] == str(len(page.body))
+    # One turn between each two of the three stops, perhaps one before and one behind.
+    assert 2 <= len(turns) <= 4

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import trio
 
 from sepp.admin import attention, stats
 from sepp.admin.attention import Condition
 from sepp.admin.backend import QueueNumbers, Vitals
 from sepp.core.limits import QueueLimits
+from tests.admin.browsing import get
 from tests.admin.conftest import Console
 from tests.fakes.operators import START_MS
 
@@ -67,6 +69,37 @@ async def test_depths_in_answers_are_fresh_rates_are_the_last(console: Console) 
 
     assert frame["queues"]["webhooks"]["ready"] == 2
     assert frame["seq"] == 1
+
+
+async def test_a_dashboard_shows_what_was_done_just_before(console: Console) -> None:
+    await second(console)
+    console.server.enqueue(count=2)
+
+    page = (await get(console, "/admin/?view=table")).text
+
+    assert '<b data-f="ready">2</b>' in page
+
+
+async def test_those_who_wait_for_a_fresh_frame_share_it(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in range(2 * stats.SLICE):
+        console.server.enqueue(f"q{place}")
+    await second(console)
+    console.server.pass_ms(stats.FRESH_MS)
+    looks: list[str] = []
+    known = console.server.backend.queue
+
+    def queue(name: str) -> QueueNumbers:
+        looks.append(name)
+        return known(name)
+
+    monkeypatch.setattr(console.server.backend, "queue", queue)
+    async with trio.open_nursery() as nursery:
+        for _viewer in range(5):
+            nursery.start_soon(console.site.stats.frame)
+
+    assert len(looks) == len(set(looks)) == 2 * stats.SLICE + 1
 
 
 async def test_overview_is_narrowed_by_names(console: Console) -> None:

@@ -1,5 +1,6 @@
 """`sepp-trio health` against a listener with the standard health service."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -72,9 +73,31 @@ async def test_nobody_there_and_nobody_answering_are_one_line_and_1(
     assert f"127.0.0.1:{port}" in err
 
 
-async def test_an_address_without_a_port_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
-    assert await trio.to_thread.run_sync(run, ["health", "--addr", "localhost"]) == 1
-    assert "HOST:PORT" in capfd.readouterr().err
+async def test_what_is_no_address_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert await trio.to_thread.run_sync(run, ["health", "--addr", "localhost:x"]) == 2
+    assert "'localhost:x' is no address" in capfd.readouterr().err
+
+
+async def test_json_tells_service_and_status(capfd: pytest.CaptureFixture[str]) -> None:
+    async with listener(Health(serving=("",), not_serving=(SERVICE,))) as server:
+        assert await ask(server.port, "--json") == 1
+        assert await ask(server.port, "--json", "--service", "") == 0
+
+    assert [json.loads(line) for line in capfd.readouterr().out.splitlines()] == [
+        {"service": SERVICE, "status": "NOT_SERVING"},
+        {"service": "", "status": "SERVING"},
+    ]
+
+
+async def test_address_and_key_come_from_the_environment_too(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with listener(Health(serving=(SERVICE,))) as server:
+        monkeypatch.setenv("SEPP_ADDR", f"http://127.0.0.1:{server.port}")
+        monkeypatch.setenv("SEPP_KEY", "s3cret")
+        assert await trio.to_thread.run_sync(run, ["health"]) == 0
+
+    assert capfd.readouterr() == ("SERVING\n", "")
 
 
 async def test_tls_is_spoken_when_an_authority_is_given(

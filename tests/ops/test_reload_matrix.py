@@ -30,15 +30,15 @@ Probe = Callable[[Client, str], Awaitable[Any]]
 APPLIED = "configuration reloaded"
 WAITS = "changed settings need a restart and keep their running values"
 
-# Their effect is seen in tests of their own: the admin pages, the end of a process, its memory.
-ELSEWHERE = {
+# Their effect is seen in tests of their own: on the admin side (`test_reload_admin.py`), at the end
+# of a process, in its memory.
+ADMIN_KEYS = {
     "admin.keys",
     "admin.session_ttl_ms",
     "admin.stats_history_ms",
     "admin.audit_retention_ms",
-    "server.shutdown_grace_ms",
-    "server.max_memory_bytes",
 }
+ELSEWHERE = {*ADMIN_KEYS, "server.shutdown_grace_ms", "server.max_memory_bytes"}
 
 
 @frozen

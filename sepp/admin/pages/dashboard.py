@@ -67,7 +67,8 @@ def _oldest(queue: QueueFrame) -> int:
 async def dashboard(view: View) -> Response:
     """The page."""
     site, query = view.site, view.query
-    frame = await site.stats.frame()
+    # Whoever comes back from an action sees what it did, with or without script.
+    frame = await site.stats.frame(age_ms_max=0)
     wanted = query.get("q", "").strip().lower()[:512]
     only = query.get("only", "") if query.get("only", "") in CONDITIONS else ""
     sort = query.get("sort", "dead") if query.get("sort", "dead") in SORTS else "dead"
@@ -223,7 +224,7 @@ async def declare(view: View) -> Response:
 async def strict(view: View) -> Response:
     """Turn strict mode on or off, after saying what that stops."""
     wanted = view.text("value") == "on"
-    frame = await view.site.stats.frame()
+    frame = await view.site.stats.frame(age_ms_max=0)
     declared = {queue.name for queue in view.site.backend.config.running.queues}
     foreign = [
         name for name, q in frame.queues.items() if name not in declared and q.ready + q.scheduled

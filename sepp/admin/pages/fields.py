@@ -183,7 +183,7 @@ def _control(key: Key) -> str:
     return "choice" if key.kind == "choice" else key.kind
 
 
-def of_queue(overrides: Mapping[str, Setting], effective: Mapping[str, Setting]) -> list[Field]:
+def of_queue(overrides: Mapping[str, Setting], server: Mapping[str, Setting]) -> list[Field]:
     """Return the fields of a queue's settings: an override, or the server's value behind it."""
     found = []
     for key in QUEUE_KEYS:
@@ -198,8 +198,8 @@ def of_queue(overrides: Mapping[str, Setting], effective: Mapping[str, Setting])
                 hint=_hint(key),
                 kind=_control(key),
                 text=to_text(value),
-                placeholder=to_text(effective.get(key.name)) or _unset_words(key.name),
-                reading=reading(key, value if value is not None else effective.get(key.name)),
+                placeholder=to_text(server.get(key.name)) or _unset_words(key.name),
+                reading=reading(key, value if value is not None else server.get(key.name)),
                 choices=key.choices,
                 default="",
                 is_set=value is not None,

@@ -118,10 +118,10 @@ async def jobs(view: View) -> Response:
         is_newest_first=is_dead,
         wanted=wanted,
     )
-    context = await queue_frame.context(view, name, "jobs")
+    context = queue_frame.context(view, name, "jobs", found.numbers)
     rows = [job_row(row) for row in found.rows]
     first = _ordinal(query.get("from", "")) if cursor else 1
-    total = _total(context["numbers"], state)
+    total = _total(found.numbers, state)
     shown = {key: value for key, value in values.items() if value}
     following = listing.cursor_of(found.next)
     return view.render(

@@ -37,9 +37,10 @@ async def _settings_page(
     name, backend = view.params["name"], view.site.backend
     declared = declaration(backend, name)
     overrides = {} if declared is None else overrides_of(declared)
-    shown = fields.of_queue(overrides, effective_of(backend.limits(name)))
+    # No queue has the empty name, so its limits are those of a queue without overrides.
+    shown = fields.of_queue(overrides, effective_of(backend.limits("")))
     _refill(shown, posted, error, error_path)
-    context = await queue_frame.context(view, name, "settings")
+    context = queue_frame.context(view, name, "settings")
     pinned = "queues" in backend.config.pinned()
     return view.render(
         "settings.html",
@@ -110,7 +111,7 @@ async def _enqueue_page(
     return view.render(
         "enqueue.html",
         status=status,
-        **await queue_frame.context(view, name, "enqueue"),
+        **queue_frame.context(view, name, "enqueue"),
         limits=limits,
         posted=posted,
         error=error,
@@ -249,7 +250,7 @@ async def _danger_page(view: View, status: int, error: str, verb: str) -> Respon
     return view.render(
         "danger.html",
         status=status,
-        **await queue_frame.context(view, name, "danger"),
+        **queue_frame.context(view, name, "danger"),
         etag=config_edit.read_file(view.site.backend.config.path).etag,
         error=error,
         error_verb=verb,

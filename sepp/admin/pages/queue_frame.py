@@ -4,20 +4,17 @@ from typing import Any
 
 from sepp.admin.api_queues import declaration, overrides_of
 from sepp.admin.backend import CAUSES, QueueNumbers
-from sepp.admin.messages import QueueFrame, Rates
 from sepp.admin.pages import charts, prefs
 from sepp.admin.pages.dashboard import CHART_POINTS
 from sepp.admin.pages.view import View
-from sepp.admin.stats import queue_frame
 
 TABS = ("jobs", "settings", "enqueue", "danger")
 
 
-async def context(view: View, name: str, tab: str) -> dict[str, Any]:
-    """Return what the head of a queue's page shows."""
+def context(view: View, name: str, tab: str, numbers: QueueNumbers | None = None) -> dict[str, Any]:
+    """Return what the head of a queue's page shows: depths of this moment, or those given."""
     site = view.site
-    frame = await site.stats.frame()
-    numbers = site.backend.queue(name)
+    numbers = site.backend.queue(name) if numbers is None else numbers
     declared = declaration(site.backend, name)
     span = view.query.get("range", view.prefs.range)
     span = span if span in prefs.RANGES else view.prefs.range
@@ -28,7 +25,7 @@ async def context(view: View, name: str, tab: str) -> dict[str, Any]:
         "live": [name],
         "name": name,
         "tab": tab,
-        "queue": frame.queues.get(name) or _unknown(numbers),
+        "queue": site.stats.queue_frame(numbers),
         "numbers": numbers,
         "overrides": None if declared is None else len(overrides_of(declared)),
         "span": span,
@@ -41,8 +38,3 @@ async def context(view: View, name: str, tab: str) -> dict[str, Any]:
             if numbers.dead_by_cause[number]
         ],
     }
-
-
-def _unknown(numbers: QueueNumbers) -> QueueFrame:
-    rates = Rates(enqueued=0.0, acked=0.0, nacked=0.0, dead_lettered=0.0)
-    return queue_frame(numbers, rates, 0)

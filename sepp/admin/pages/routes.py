@@ -23,7 +23,7 @@ from sepp.admin.pages import (
     prefs,
     queue_forms,
 )
-from sepp.admin.pages.view import PageRoute, View, read_form, with_query
+from sepp.admin.pages.view import PageRoute, Rendered, View, read_form, with_query
 from sepp.admin.sessions import Actor, Unauthorized
 from sepp.admin.site import Site
 from sepp.logs import get_logger
@@ -82,9 +82,10 @@ def _dispatcher(site: Site, methods: dict[str, PageRoute]) -> Callable[[Request]
         view = View(site, who, request, dict(request.path_params), prefs.read(request.cookies))
         if page is None:
             status = 405 if methods else 404
-            return _error(view, status, "There is no page at this address.")
+            return await _filled(_error(view, status, "There is no page at this address."))
         if page.role is not None and not who.may(page.role):
-            return _error(view, 403, f"This page needs the role {page.role}; yours is {who.role}.")
+            text = f"This page needs the role {page.role}; yours is {who.role}."
+            return await _filled(_error(view, 403, text))
         return await _serve(page, view)
 
     return dispatch
@@ -94,12 +95,20 @@ async def _serve(page: PageRoute, view: View) -> Response:
     try:
         if view.request.method == "POST":
             view.form = await read_form(view.request)
-        return await page.handler(view)
+        return await _filled(await page.handler(view))
     except ApiError as error:
-        return _error(view, error.status, _sentence(error.text))
+        answer = _error(view, error.status, _sentence(error.text))
     except Exception:  # noqa: BLE001  # a fault of one page; the reader keeps the frame
         _log.error("page failed", path=view.request.url.path, error=traceback.format_exc())
-        return _error(view, 500, "This page failed; the log says why. The queues are not affected.")
+        text = "This page failed; the log says why. The queues are not affected."
+        answer = _error(view, 500, text)
+    return await _filled(answer)
+
+
+async def _filled(answer: Response) -> Response:
+    if isinstance(answer, Rendered):
+        await answer.fill()
+    return answer
 
 
 def _sign_in(request: Request) -> Response:

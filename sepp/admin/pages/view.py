@@ -1,11 +1,13 @@
 """One page request, and what turns its answer into HTML."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+import trio
 from attrs import define, field, frozen
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -27,6 +29,7 @@ TEMPLATES: Final = HERE / "templates"
 NOTE_COOKIE: Final = "sepp_note"
 FORM_BYTES_MAX: Final = 8 * 1024 * 1024
 FORM_FIELDS_MAX: Final = 2000
+SLICE_S: Final = 0.002  # of making a page between two looks at the other tasks
 
 
 def segment(text: str) -> str:
@@ -84,6 +87,34 @@ def environment() -> Environment:
     return made
 
 
+async def load_templates() -> None:
+    """Compile all templates, which takes long, before somebody waits for the first page."""
+    made = environment()
+    for name in made.list_templates():
+        made.get_template(name)
+        await trio.lowlevel.checkpoint()
+
+
+class Rendered(HTMLResponse):
+    """A page whose text is yet to be made, by `fill`."""
+
+    def __init__(self, pieces: Iterator[str], status: int) -> None:
+        super().__init__(status_code=status)
+        self._pieces = pieces
+
+    async def fill(self) -> None:
+        """Make the text; others get their turn every 2 ms."""
+        made: list[str] = []
+        began_s = time.perf_counter()
+        for piece in self._pieces:
+            made.append(piece)
+            if time.perf_counter() - began_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                began_s = time.perf_counter()
+        self.body = "".join(made).encode()
+        self.headers["content-length"] = str(len(self.body))
+
+
 @define
 class View:
     """One page request of somebody who may make it."""
@@ -125,7 +156,7 @@ class View:
         return self.text("confirm") == "1"
 
     def render(self, template: str, *, status: int = 200, **values: object) -> Response:
-        """Return a page; the note of the action before is shown once.
+        """Return a page, to be filled; the note of the action before is shown once.
 
         `nav` names the current entry of the menu, `live` the queues whose figures the page shows
         (None: no stream at all).
@@ -134,20 +165,22 @@ class View:
         values.setdefault("note", self.site.notes.take(ticket))
         values.setdefault("nav", "")
         values.setdefault("live", [])
-        html = (
+        pieces = (
             environment()
             .get_template(template)
-            .render(
+            .generate(
                 view=self,
                 actor=self.actor,
                 prefs=self.prefs,
                 now_ms=self.now_ms,
+                # Not before the newest figure of the page was read: older frames are passed over.
+                shown_ms=self.site.backend.now_ms(),
                 facts=self.site.backend.facts,
                 assets=f"/admin/assets/{assets.version()}",
                 **values,
             )
         )
-        response = HTMLResponse(html, status_code=status)
+        response = Rendered(pieces, status)
         if ticket:
             response.delete_cookie(NOTE_COOKIE, path="/admin")
         return response

@@ -207,6 +207,7 @@ const MOMENTS = {
 };
 
 function momentText(name, queue) {
+  if (name === "died-n") return count(queue.died_10_min ?? 0);
   if (name === "died") return `${count(queue.died_10_min ?? 0)} in 10 min`;
   if (name === "nack") {
     const { at_ms: at, reason } = queue.last_nack ?? {};
@@ -259,9 +260,12 @@ function paintAttention(lines) {
 }
 
 let frameAt = 0; // when the newest frame came, by our clock
-let diedAtFirst;
+let shownAt = Number(body.dataset.now); // the moment of what is shown, by the server's clock
 function paint(frame) {
   frameAt = Date.now();
+  // Older than what is shown, unless the server's clock was set back.
+  if (shownAt >= frame.ts_ms && shownAt - frame.ts_ms < 10e3) return;
+  shownAt = frame.ts_ms;
   for (const box of all("[data-queue]")) {
     const queue = frame.queues[box.dataset.queue];
     if (queue) paintQueue(box, queue);
@@ -274,10 +278,8 @@ function paint(frame) {
   paintAttention(frame.attention);
   const list = $("#jobs[data-state=dead_letter]");
   const died = list && frame.queues[list.dataset.queue]?.totals.dead_lettered;
-  if (died !== undefined && died !== null) {
-    diedAtFirst ??= died;
-    if (died > diedAtFirst) offer("#newer", `${count(died - diedAtFirst)} newer. Show`);
-  }
+  const newer = died - list?.dataset.died;
+  if (newer > 0) offer("#newer", `${count(newer)} newer. Show`);
 }
 
 function offer(selector, text) {

@@ -207,6 +207,7 @@ async function peek(link) {
   const part = answer?.ok && $("#peek-part", parse(await answer.text()));
   if (!part) {
     toast("This job is gone: requeued, deleted or expired.");
+    link.closest("tr")?.classList.add("gone");
     return;
   }
   closePeek();

@@ -29,7 +29,10 @@ function tell(state, more = "") {
   const notice = $("#offline");
   if (state === "Offline" && !notice) {
     const text = `The server cannot be reached. This is from ${clock(new Date(now()))}.`;
-    $("main").prepend(make("div", { id: "offline", className: "notice bad", role: "alert" }, text));
+    const again = make("button", { className: "btn small end", type: "button" }, "Try now");
+    again.addEventListener("click", () => { poll(); connect(); });
+    const box = { id: "offline", className: "notice bad", role: "alert" };
+    $("main").prepend(make("div", box, make("div", {}, text), again));
   } else if (state !== "Offline") notice?.remove();
 }
 
@@ -46,10 +49,14 @@ function connect() {
     heardAt = Date.now();
     if (!isPaused) act(event.data);
   });
-  on("hello", (data) => paint(JSON.parse(data).frame));
+  on("hello", (data) => {
+    paint(JSON.parse(data).frame);
+    watch();
+    noteEntry(false); // what was done before the stream was open
+  });
   on("stats", (data) => paint(JSON.parse(data)));
   on("lagged", poll);
-  on("audit", (data) => noteEntry(JSON.parse(data)));
+  on("audit", () => noteEntry(true));
 }
 
 async function poll() {
@@ -83,7 +90,7 @@ function pause() {
 // ---------- the trail ----------
 
 let newEntries = 0;
-async function noteEntry() {
+async function noteEntry(isNew) {
   const trail = $("#trail[data-top]");
   if (!trail) return;
   if ($("#follow")?.getAttribute("aria-pressed") === "true" && scrollY < 50) {
@@ -93,6 +100,7 @@ async function noteEntry() {
     tellTimes(true);
     return;
   }
+  if (!isNew) return;
   newEntries += 1;
   const words = newEntries === 1 ? "1 new entry" : `${count(newEntries)} new entries`;
   offer("#newer", `${words}. Show`);

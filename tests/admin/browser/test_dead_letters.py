@@ -192,7 +192,7 @@ def test_filters_narrow_and_clear(window: Window, served: Served) -> None:
     window.press("/")
     window.press("bet", Keys.ENTER)
     window.until(lambda: "reason=bet" in window.path, "it is filtered")
-    assert len(window.all("tbody tr")) == 1
+    window.until(lambda: len(window.all("tbody tr")) == 1, "one is left")
     window.go(".filters a.quiet")
     assert len(window.all("tbody tr")) == 3
 

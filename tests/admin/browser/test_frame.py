@@ -2,6 +2,9 @@
 
 import pytest
 
+from sepp.admin.messages import Frame
+from sepp.admin.stats import Stats
+from sepp.admin.stream import Hub
 from tests.admin.browser.served import Served
 from tests.admin.browser.window import Keys, Window
 from tests.fakes.operators import SECRETS
@@ -114,6 +117,30 @@ def test_the_figures_are_live_until_they_are_paused(window: Window, served: Serv
     window.click("#live")
 
     window.until(lambda: window.words(place) == "7", "the figures go on")
+
+
+def test_a_figure_never_goes_back_to_an_older_one(
+    window: Window, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Frames from before the jobs died, for a page from after: as a stream may begin.
+    old = served.do(lambda: served.site.stats.newest)
+    later = Hub.publish_frame
+
+    async def frame(stats: Stats, **_: int) -> Frame:
+        return old
+
+    monkeypatch.setattr(Stats, "frame", frame)
+    monkeypatch.setattr(Hub, "publish_frame", lambda hub, _: later(hub, old))
+    served.do(served.server.kill, count=60)
+    window.open("/admin/queues/webhooks/jobs?state=dead_letter")
+    window.until(lambda: window.words("#live span") == "Live", "a frame came")
+    assert window.words(".states .dead b") == "60"
+
+    monkeypatch.undo()
+    served.do(served.server.kill, count=1)
+    window.until(lambda: window.words(".states .dead b") == "61", "newer frames are shown")
+    assert window.words("#newer") == "1 newer. Show"
+    assert window.words(".pager span").startswith("Dead letters 1–50 of 60")
 
 
 def test_a_server_that_is_gone_is_told(window: Window, served: Served) -> None:

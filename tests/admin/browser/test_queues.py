@@ -180,7 +180,7 @@ def test_queues_are_filtered_sorted_and_paged(window: Window, served: Served) ->
     window.write("[name=q]", "queue-1")
     window.press("\ue007")
     window.until(lambda: "q=queue-1" in window.path, "it is filtered")
-    assert len(window.all(".data tbody tr")) == 10
+    window.until(lambda: len(window.all(".data tbody tr")) == 10, "ten are left")
 
 
 def test_the_chart_answers_arrow_keys_and_has_a_table(window: Window, served: Served) -> None:

@@ -83,14 +83,19 @@ class Window:
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         if token is not None:
-            self.command(
-                "Network.setCookie",
-                name="sepp_admin",
-                value=token,
-                url=self.base,
-                httpOnly=True,
-                sameSite="Strict",
-            )
+            self.until(lambda: self._keeps(token), "the browser keeps the session's cookie")
+
+    def _keeps(self, token: str) -> bool:
+        self.command(
+            "Network.setCookie",
+            name="sepp_admin",
+            value=token,
+            url=self.base,
+            httpOnly=True,
+            sameSite="Strict",
+        )
+        kept = self.command("Network.getCookies", urls=[self.base])["cookies"]
+        return [cookie["value"] for cookie in kept] == [token]
 
     def command(self, method: str, /, **parameters: Any) -> Any:
         """Send a command of the DevTools protocol."""
@@ -146,7 +151,7 @@ class Window:
         return list(self.driver.find_elements(By.CSS_SELECTOR, css))
 
     def one(self, css: str) -> WebElement:
-        """Return the one element that matches and is shown, waiting for it."""
+        """Return the one element that matches and is shown; waits for it, and for the module."""
         return self.until(lambda: self._shown(css), f"{css} is shown")
 
     def words(self, css: str) -> str:
@@ -187,7 +192,8 @@ class Window:
         Select(self.one(css)).select_by_visible_text(value)
 
     def press(self, *keys: str) -> None:
-        """Press keys, wherever the focus is."""
+        """Press keys, wherever the focus is, once the page listens to them."""
+        self.one("html")
         for key in keys:
             self.driver.switch_to.active_element.send_keys(key)
 
@@ -237,6 +243,9 @@ class Window:
         return [url for url in self.requested if not url.startswith(ours)]
 
     def _shown(self, css: str) -> WebElement:
+        # Before that the module has not run: keys do nothing, buttons act as without script.
+        if self.driver.execute_script("return document.readyState") != "complete":
+            raise NoSuchElementException("the page is still loading")
         for element in self.all(css):
             if element.is_displayed():
                 return element
