@@ -268,3 +268,26 @@ async def reopened(world: DiskWorld, vfs: SimVFS) -> Store:
         vfs.unlink("/store/hog")
         await store.become_writer()
     return store
+
+
+async def test_copies_that_are_ready_wait_while_space_is_short() -> None:
+    world, _ = world_of(1 << 30, compact_bytes_s=1 << 30)
+    store = await world.writer()
+    for number in range(90):
+        await add(store, [number], b"x" * 500)
+    await remove(store, [number for number in range(90) if number % 5])
+    compactor = store._compactor
+    world.clock.now_ms += 1000
+    await store.maintain(lambda: True)  # reads copies ahead, and writes none
+    assert store.stats().victim
+    world.clock.now_ms += 1000
+
+    compactor.space = lambda: 1000
+    await add(store, [900])
+    await maintain(world, store)
+    assert store.stats().moved_count == 0
+
+    compactor.space = lambda: -1
+    await add(store, [901])
+    assert store.stats().moved_count > 0
+    await store.close()
