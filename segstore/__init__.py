@@ -5,19 +5,30 @@ will, and a body that is written once. Batches are atomic. `Store` is the way in
 used, FORMAT.md is what it leaves on the disk.
 """
 
+from segstore.backup import Backup, backup
 from segstore.built import Batch
+from segstore.dump import Dumped, DumpedLocal, Wanted, dump
 from segstore.errors import (
     BodyDamaged,
     FormatRefused,
+    MarkerDamaged,
+    NoRoom,
+    NoStore,
     StoreDamaged,
     StoreError,
     StoreFailed,
     StoreLocked,
+    TargetRefused,
 )
+from segstore.manifest import Manifest
 from segstore.options import Options, Position, Room, StoreStatistics
+from segstore.salvage import Salvaged, salvage
 from segstore.slots import ABSENT, UNKNOWN, Slots
 from segstore.store import Store
+from segstore.summary import Summary, summarize
+from segstore.verify import DamagedBody, Report, verify
 from segstore.vfs import VFS, File, RealVFS
+from segstore.walk import Break
 from segstore.workers import Lane, RunInWorker, TrioWorkers, run_inline
 
 __all__ = [
@@ -36,6 +47,25 @@ __all__ = [
     "StoreDamaged",
     "FormatRefused",
     "BodyDamaged",
+    "MarkerDamaged",
+    "NoStore",
+    "NoRoom",
+    "TargetRefused",
+    "verify",
+    "Report",
+    "Break",
+    "DamagedBody",
+    "dump",
+    "Wanted",
+    "Dumped",
+    "DumpedLocal",
+    "summarize",
+    "Summary",
+    "backup",
+    "Backup",
+    "Manifest",
+    "salvage",
+    "Salvaged",
     "VFS",
     "File",
     "RealVFS",

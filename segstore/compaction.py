@@ -57,6 +57,8 @@ _RECORD_PRICE: Final = 256  # bytes, for the time that a copy takes
 _AHEAD: Final = 512  # copies that are ready; one frame of small ones
 _RIDE_MS: Final = 20
 _BIG_MAX: Final = 8  # big commits in a row that take no copies along
+_COPY_COST: Final = 2  # at most so many bytes are written for a live one
+_SEAL_BYTES: Final = 1024  # for what the store has to note of it
 _RETRY_MS: Final = 60_000  # after a victim could not be read
 
 
@@ -65,6 +67,9 @@ class Compactor:
 
     Args:
         writer, flusher, usage, slots, layout, options: Of the store.
+
+    Attributes:
+        space: Tells the bytes that can be written without new space on the disk; -1: no matter.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class Compactor:
         self._big_count = 0
         self._retry_at_ms = 0
         cost = usage.record_bytes / self._mover.record_bytes
+        self.space: Callable[[], int] = lambda: -1
         self._live_share_max = min(_DEAD_SHARE, _COST_SHARE_MAX * cost)
 
     # In the turn of a commit.
@@ -100,6 +106,8 @@ class Compactor:
     def ride(self, frame: BuiltFrame) -> None:
         """Let copies be written along with a frame that was just built."""
         if not self._copies or self._pace.saved <= 0 or frame.segment.is_sealed:
+            return
+        if self._is_short():
             return
         if frame.end - frame.offset > MOVE_BYTES_MAX and self._big_count < _BIG_MAX:
             self._big_count += 1
@@ -111,20 +119,19 @@ class Compactor:
 
     # In the background.
 
-    async def work(self, now_ms: int, has_changes: HasChanges | None, space: int) -> int | None:
+    async def work(self, now_ms: int, has_changes: HasChanges | None) -> int | None:
         """Copy what the pace allows.
 
         Args:
             now_ms: Wall clock.
             has_changes: See `Store.maintain`.
-            space: Bytes that can be written without new space on the disk; -1: no matter.
 
         Returns:
             After how many ms to go on; None: there is nothing to do, or the victim may be dropped.
         """
         if not self._options.compact_bytes_s or now_ms < self._retry_at_ms:
             return None
-        if not self._usage.victim and not self._choose(space):
+        if not self._usage.victim and not self._choose(self.space()):
             return None
         if self._usage.is_copied:
             return None
@@ -142,6 +149,8 @@ class Compactor:
                 return wait_ms
             if has_changes is None or has_changes() or self._flusher.is_busy or self._must_wait():
                 return _RIDE_MS
+            if self._is_short():
+                return _RETRY_MS
             frame = self._make()
             if frame is not None:
                 await self._flusher.flush(frame, is_lazy=True)
@@ -156,6 +165,12 @@ class Compactor:
         active, spare = self._writer.active, self._writer.spare
         assert active is not None
         return active.is_sealed and (spare is None or spare.file is None)
+
+    def _is_short(self) -> bool:
+        """Whether the next frame of copies might find the disk full."""
+        space = self.space()
+        live = self._usage.live(self._usage.victim) if self._usage.victim else 0
+        return 0 <= space < min(MOVE_BYTES_MAX, _COPY_COST * live) + _SEAL_BYTES
 
     def _rate(self) -> int:
         """Return bytes a second: more for each segment by which the disk holds too much."""
@@ -184,7 +199,7 @@ class Compactor:
         if not found:
             return False
         victim = min(found)[1]
-        if 0 <= space < 4 * usage.live(victim):
+        if 0 <= space < _COPY_COST * usage.live(victim) + _SEAL_BYTES:
             return False
         usage.victim = self._writer.victim = victim
         self._writer.pending_locals.append(Compact(victim))

@@ -11,13 +11,35 @@ class StoreError(Exception):
 
 
 class StoreLocked(StoreError):
-    """Another process, or another store in this one, has the directory open. Stop that one."""
+    """Somebody has the directory open. Stop that one, or wait for it; the text says which."""
 
 
 class FormatRefused(StoreError):
     """The directory was written by a version, or with head fields, that this one cannot serve.
 
     Nothing was changed. Use a version that knows the format, or a directory of your own.
+    """
+
+
+class MarkerDamaged(FormatRefused):
+    """The format marker is not intact, so nothing can be said about who may read the rest.
+
+    Nothing was changed. Restore a backup, or salvage what is provable into a new directory.
+    """
+
+
+class NoStore(StoreError):
+    """The directory holds neither a format marker nor segments. Name the right one."""
+
+
+class TargetRefused(StoreError):
+    """Where a copy should go is not an empty or new directory of its own. Name another."""
+
+
+class NoRoom(StoreError):
+    """The disk has no room to begin a segment, not even a small one. Nothing was changed.
+
+    Free some space, or wait until somebody does, and try again.
     """
 
 

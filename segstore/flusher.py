@@ -46,15 +46,34 @@ class Flusher:
         Raises:
             StoreFailed: a write or sync failed, now or before.
         """
-        async with self._turn:
+        turn = self._turn
+        if turn.locked():
+            await turn.acquire()
+        else:
+            turn.acquire_nowait()  # the usual case, without a turn of the loop
+        try:
             self.check()
-            if not frame.is_written:
+            if frame.is_written:
+                await trio.lowlevel.checkpoint()
+            else:
                 frames = self._up_to(frame)
                 is_lazy = is_lazy and not any(each.record_count for each in frames)
                 await self._wait_for_files(frames)
                 await self._write(frames, is_lazy=is_lazy)
+        finally:
+            turn.release()
         if is_durable and frame.segment.synced < frame.end:
             await self.guarded(lambda: self.writer.sync(frame.segment), Lane.MAINTENANCE)
+
+    async def settled(self) -> tuple[Position, dict[int, int]]:
+        """Return where the log on disk ends: its position, and what is written of each segment.
+
+        Raises:
+            StoreFailed: the store has failed.
+        """
+        async with self._turn:
+            self.check()
+            return self.position, {each.id: each.written for each in self.writer.segments.values()}
 
     def check(self) -> None:
         """Raise StoreFailed if the store has failed."""

@@ -88,7 +88,7 @@ class HashIndex:
         self._located = Located()
         self._search_count = 0  # under way
         self._has_old_file = False
-        self._skip, self._backoff = 0, 1
+        self._skip, self._backoff, self._unchecked = 0, 1, 0
 
     # Looking up.
 
@@ -143,7 +143,7 @@ class HashIndex:
     def put(self, table: int, key: bytes, slot: int) -> None:
         """Let a key lead to a slot from now on."""
         self._columns.recent[table][key] = slot
-        if self._located:
+        if self._located.is_any:
             self._located.forget(table, key)
 
     async def maintain(self) -> None:
@@ -161,7 +161,9 @@ class HashIndex:
 
         So entries that come faster than they can be merged do not pile up in RAM.
         """
-        for _ in range(record_count // _STEP_RECORDS + 1):
+        self._unchecked += record_count  # so most commits cost nothing here
+        steps, self._unchecked = divmod(self._unchecked, _STEP_RECORDS)
+        for _ in range(2 * steps):
             if self._skip or self.recent_count() <= self.recent_max + self.recent_max // 4:
                 return
             await self._step()
@@ -180,10 +182,8 @@ class HashIndex:
 
     def has_work(self) -> bool:
         """Whether another call of `maintain` would do something now."""
-        if self._skip:
-            return False
         is_begun = self._work is not None or self._built is not None or self._has_old_file
-        return is_begun or self.recent_count() > self.recent_max
+        return not self._skip and (is_begun or self.recent_count() > self.recent_max)
 
     # Opening and closing.
 

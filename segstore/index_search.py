@@ -19,17 +19,18 @@ class Located:
 
     A slot must be checked when it is used. That a key is absent must be taken back (`forget`) when
     it is put.
+
+    Attributes:
+        is_any: Whether there ever was an answer to take back.
     """
 
-    __slots__ = ("_before", "_count_max", "_slots")
+    __slots__ = ("_before", "_count_max", "_slots", "is_any")
 
     def __init__(self, count_max: int = 8192) -> None:
         self._count_max = count_max
         self._slots: dict[tuple[int, bytes], int] = {}
         self._before: dict[tuple[int, bytes], int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._slots or self._before)
+        self.is_any = False
 
     def get(self, table: int, key: bytes) -> int:
         """Return slot, ABSENT, or UNKNOWN if there is no answer."""
@@ -41,6 +42,7 @@ class Located:
         if len(self._slots) >= self._count_max:
             self._before, self._slots = self._slots, {}
         self._slots[table, key] = slot
+        self.is_any = True
 
     def forget(self, table: int, key: bytes) -> None:
         """Drop an answer."""

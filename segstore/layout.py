@@ -11,7 +11,7 @@ from struct import Struct, error
 from typing import Final
 from zlib import crc32
 
-from segstore.errors import FormatRefused
+from segstore.errors import FormatRefused, MarkerDamaged
 
 FORMAT_VERSION: Final = 1
 KEY_BYTES: Final = 16
@@ -19,6 +19,7 @@ KEY_BYTES: Final = 16
 LOCK_NAME: Final = "LOCK"
 FORMAT_NAME: Final = "FORMAT"
 QUARANTINE_NAME: Final = "quarantine"
+BACKUP_NAME: Final = "BACKUP"  # what a backup holds; gone once it was opened
 INDEX_NAME: Final = "index.hix"  # derived; may be deleted at any time
 SNAPSHOT_PREFIX: Final = "snap-"  # derived too
 TMP_SUFFIX: Final = ".tmp"
@@ -81,9 +82,19 @@ class HeadLayout:
         self.record_bytes = self.record.size
         self.text = ",".join(f"{name}:{typecode}" for name, typecode in self.fields)
 
+    @classmethod
+    def from_text(cls, text: str) -> "HeadLayout":
+        """Return the layout whose `text` this is, as the header of a segment has it."""
+        return cls([_field(part) for part in text.split(",")])
+
     def item_bytes(self, index: int) -> int:
         """Return the size of one value of field `index` in bytes."""
         return _FIELD_BYTES[self.fields[index][1]]
+
+
+def _field(text: str) -> tuple[str, str]:
+    name, _, typecode = text.partition(":")
+    return name, typecode
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ def decode_format(data: bytes, path: str) -> FormatMarker:
     line, newline, tail = data.partition(b"\n")
     line += newline
     if tail != b"%08x\n" % crc32(line):
-        raise FormatRefused(f"{path}: CRC mismatch, this is not an intact format marker")
+        raise MarkerDamaged(f"{path}: CRC mismatch, this is not an intact format marker")
     try:
         values = json.loads(line)
         marker = FormatMarker(
@@ -132,9 +143,9 @@ def decode_format(data: bytes, path: str) -> FormatMarker:
             min_writer=int(values["min_writer"]),
         )
     except (ValueError, KeyError, TypeError) as problem:
-        raise FormatRefused(f"{path}: not a format marker: {problem!r}") from problem
+        raise MarkerDamaged(f"{path}: not a format marker: {problem!r}") from problem
     if values.get("magic") != "segstore" or len(marker.store_uuid) != 16:
-        raise FormatRefused(f"{path}: not a format marker of segstore")
+        raise MarkerDamaged(f"{path}: not a format marker of segstore")
     needed = max(marker.min_reader, marker.min_writer)
     if needed > FORMAT_VERSION or marker.version < 1:
         raise FormatRefused(

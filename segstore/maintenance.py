@@ -8,12 +8,14 @@ local records take their turn with the commits.
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import trio
 
 from segstore.built import BuiltFrame
 from segstore.compaction import Compactor, HasChanges
+from segstore.errors import NoRoom
 from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.local import SegmentDrop
@@ -23,14 +25,11 @@ from segstore.usage import Usage
 from segstore.workers import Lane
 from segstore.writer import LogWriter
 
-# Free space, in segments, below which new bodies are refused, and from which they are taken again.
-LOW_SEGMENTS: Final = 2
-ENOUGH_SEGMENTS: Final = 3
-
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PAUSE_MS: Final = 1000  # nothing is due before
 _SOON_MS: Final = 20  # a commit comes along, if there are any
 _DROP_ROUNDS: Final = 8  # in one call of `maintain`
+_FIRST_BYTES_MIN: Final = 16 << 10  # of a segment, on a full disk
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +39,7 @@ class Maintenance:
     Attributes:
         room: As last judged; `Store.room` looks closer when it is not OK.
         is_spare_refused: Whether the disk had no room for the last attempt at a spare.
+        drop_turn: Held while files are taken away; whoever else holds it finds them all there.
     """
 
     writer: LogWriter
@@ -50,6 +50,8 @@ class Maintenance:
     clock_ms: Callable[[], int]
     room: Room = Room.OK
     is_spare_refused: bool = False
+    drop_turn: trio.Lock = field(default_factory=trio.Lock)
+    _free: int = 0  # bytes, when last looked at
     _record_count: int = -1  # committed when last looked at
     _quiet_since_ms: int = 0
     _synced_at_ms: int = 0
@@ -57,6 +59,9 @@ class Maintenance:
     _leaving: list[Segment] = field(default_factory=list)  # SEGDROP built, file perhaps still there
     _leaving_frame: BuiltFrame | None = None
     _is_waiting: bool = False  # whether that frame was left to the next commit
+
+    def __post_init__(self) -> None:
+        self.compactor.space = lambda: -1 if self.room is Room.OK else self._space()
 
     async def maintain(self, has_changes: HasChanges | None) -> int:
         """Do what is due; return after how many ms to call again at the latest."""
@@ -70,7 +75,7 @@ class Maintenance:
             if free >= self.options.segment_bytes:
                 await self._make_spare()
             await self._drop_dead()
-            wait_ms = await self.compactor.work(self.clock_ms(), has_changes, self._space())
+            wait_ms = await self.compactor.work(self.clock_ms(), has_changes)
             if wait_ms is None and self.usage.is_copied:
                 await self._drop_dead()
                 wait_ms = _SOON_MS  # there may be another
@@ -92,12 +97,16 @@ class Maintenance:
 
     def judge_room(self, free: int) -> None:
         """Set `room` from the free bytes, with hysteresis."""
-        writer, segment_bytes = self.writer, self.options.segment_bytes
-        before = self.room
-        if free < LOW_SEGMENTS * segment_bytes:
+        writer, before = self.writer, self.room
+        self._free = free
+        if free < self.options.low_bytes:
             self.room = Room.ACKS_ONLY
-        elif free >= ENOUGH_SEGMENTS * segment_bytes and not self.is_spare_refused:
+        elif free >= self.options.enough_bytes and not self.is_spare_refused:
             self.room = Room.OK
+        active, spare = writer.active, writer.spare
+        is_ready = spare is not None and spare.allocated > 0
+        if self.room is not Room.OK and is_ready and active is not None and not active.allocated:
+            active.seal_at = 0  # go on where space is kept for it
         if self.room is not before:
             log.warning(
                 "room on disk changed", path=writer.directory, free=free, room=self.room.value
@@ -112,17 +121,50 @@ class Maintenance:
         active, spare = self.writer.active, self.writer.spare
         if active is None or (spare is not None and spare.file is not None):
             return self.room
-        return Room.NONE if active.end >= self.options.seal_bytes else self.room
+        if active.end >= active.seal_at or self._space() < self.options.short_bytes:
+            return Room.NONE
+        return self.room
 
     def _space(self) -> int:
-        """Return the bytes that can be written without new space on the disk; -1: no matter."""
-        if self.room is Room.OK:
-            return -1
+        """Return the bytes that can be written without new space on the disk.
+
+        Where none was set aside it is what the disk had when last looked at.
+        """
         active, spare = self.writer.active, self.writer.spare
         assert active is not None
-        segment_bytes = self.options.segment_bytes
-        space = 0 if active.is_sealed else max(0, segment_bytes - active.end)
-        return space + segment_bytes if spare is not None and spare.file is not None else space
+        space = active.allocated - active.end if active.allocated else self._free
+        if active.is_sealed:
+            space = 0
+        ahead = spare.allocated if spare is not None and spare.file is not None else 0
+        return max(0, space) + ahead
+
+    async def make_first(self) -> None:
+        """On a nearly full disk, set space aside for the first segment, as much as there is.
+
+        Raises:
+            NoRoom: there is not even a little.
+            StoreFailed: a sync failed; final.
+        """
+        await self._look_at_room()
+        if self.room is Room.OK:
+            return
+        writer = self.writer
+        spare = writer.spare or writer.plan_spare()
+        size = self.options.segment_bytes
+        size_min = _FIRST_BYTES_MIN + 32 * len(writer.segments)  # its first frame lists them
+        while spare.file is None:
+            try:
+                make = partial(self._make, spare, size)
+                await self.flusher.run_in_worker(make, Lane.MAINTENANCE)
+            except SyncFailed as problem:
+                raise writer.fail(problem, "making the first segment") from problem
+            except OSError as problem:
+                if problem.errno not in _NO_SPACE:
+                    raise writer.fail(problem, "making the first segment") from problem
+                size //= 2
+                if size < size_min:
+                    text = f"{writer.directory}: no room for {size_min} bytes to begin a segment"
+                    raise NoRoom(text) from None
 
     async def _make_spare(self) -> None:
         """Make the next segment ahead; a full disk is no failure, it only leaves less room."""
@@ -137,7 +179,8 @@ class Maintenance:
         spare = writer.spare or writer.plan_spare()
         flusher.spare_made = trio.Event()
         try:
-            await flusher.run_in_worker(lambda: self._make(spare), Lane.MAINTENANCE)
+            make = partial(self._make, spare, self.options.segment_bytes)
+            await flusher.run_in_worker(make, Lane.MAINTENANCE)
         except SyncFailed as problem:
             raise writer.fail(problem, "making a segment ahead") from problem
         except OSError as problem:
@@ -153,7 +196,7 @@ class Maintenance:
             flusher.spare_made.set()
             flusher.spare_made = None
 
-    def _make(self, spare: Spare) -> None:
+    def _make(self, spare: Spare, segment_bytes: int) -> None:
         writer, options = self.writer, self.options
         spare.file = make_file(
             writer.vfs,
@@ -161,8 +204,9 @@ class Maintenance:
             spare.path,
             spare.encoded,
             prealloc=options.prealloc,
-            segment_bytes=options.segment_bytes,
+            segment_bytes=segment_bytes,
         )
+        spare.allocated = 0 if options.prealloc == "none" else segment_bytes
         self.flusher.counters.spares_made += 1
 
     async def _drop_dead(self) -> None:
@@ -170,6 +214,11 @@ class Maintenance:
 
         When they are gone the deletes at home there count no more, so others may follow.
         """
+        if not self.drop_turn.locked():
+            async with self.drop_turn:
+                await self._drop_rounds()
+
+    async def _drop_rounds(self) -> None:
         for _ in range(_DROP_ROUNDS):
             if not self._leaving and not self._choose_dead():
                 return

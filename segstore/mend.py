@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from segstore.events import log
 from segstore.layout import QUARANTINE_NAME
-from segstore.segment import write_all
+from segstore.segment import Segment, write_all
 from segstore.vfs import VFS
 
 
@@ -25,7 +25,7 @@ def mend(
     vfs: VFS,
     directory: str,
     *,
-    last: str | None,
+    last: Segment | None,
     cuts: Sequence[Cut],
     spares: Sequence[str],
     dropped: Sequence[str],
@@ -33,7 +33,8 @@ def mend(
     """Do it, in an order that a crash at any point leaves for the next open to do again.
 
     Args:
-        last: The newest segment that stays; its pages may never have reached the disk.
+        last: The newest segment that stays; its pages may never have reached the disk. Nothing
+            is ever added to it, so the space behind its end is given back.
         cuts: Torn tails; each is durable in quarantine before it is cut.
         spares: Segments behind the last one that were never used, newest first.
         dropped: Older files that are no part of the log any more.
@@ -56,8 +57,10 @@ def mend(
         finally:
             file.close()
     if last is not None:
-        file = vfs.open(last)
+        file = vfs.open(last.path)
         try:
+            if file.size() > last.end:
+                file.truncate(last.end)
             file.fsync()
         finally:
             file.close()

@@ -10,6 +10,7 @@ Persist = Literal["sync_all", "sync_data", "buffer"]
 
 SEGMENT_BYTES_MIN: Final = 8192
 SEGMENT_BYTES_MAX: Final = 1 << 30
+_SHORT_BYTES_MAX: Final = 8 << 20  # 4,096 records, each with a reason of a kilobyte, and some
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Options:
             of RAM each.
         compact_bytes_s: Pace of copying what still counts in mostly dead segments, bytes a second;
             raised while the disk holds much too much. 0: only wholly dead segments are dropped.
+        batch_bytes_max: What is committed between two looks at the free space may take so much;
+            new bodies are refused while there is less, or less than two segments.
         salvage_command: The whole command that the message of a refused open names.
     """
 
@@ -41,6 +44,7 @@ class Options:
     idle_sync_ms: int = 50
     recent_entries_max: int = 131_072
     compact_bytes_s: int = 8 << 20
+    batch_bytes_max: int = 0
     salvage_command: str = ""
 
     def __post_init__(self) -> None:
@@ -57,9 +61,24 @@ class Options:
             raise ValueError(f"prealloc must be zero, fallocate or none: {self.prealloc!r}")
 
     @property
-    def seal_bytes(self) -> int:
-        """A frame that leaves less than this is the last of its segment."""
-        return self.segment_bytes - self.segment_bytes // 16
+    def low_bytes(self) -> int:
+        """Free space below which new bodies are refused."""
+        return max(2 * self.segment_bytes, self.batch_bytes_max)
+
+    @property
+    def enough_bytes(self) -> int:
+        """Free space from which they are taken again."""
+        return max(3 * self.segment_bytes, self.batch_bytes_max + self.segment_bytes)
+
+    @property
+    def short_bytes(self) -> int:
+        """Space that a batch of short records may need."""
+        return min(self.segment_bytes // 4, _SHORT_BYTES_MAX)
+
+
+def seal_bytes(segment_bytes: int) -> int:
+    """Return the end behind which a frame is the last of a segment of this size."""
+    return segment_bytes - segment_bytes // 16
 
 
 class Room(Enum):

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from segstore.batch import DAMAGED
-from segstore.directory import OpenDirectory
+from segstore.directory import Directory
 from segstore.errors import FormatRefused, StoreDamaged
 from segstore.events import log
 from segstore.layout import (
+    BACKUP_NAME,
     SEGMENT_HEADER_BYTES,
     HeadLayout,
     SegmentHeader,
@@ -56,12 +57,31 @@ class _Loaded:
     header: SegmentHeader
 
 
+@dataclass(slots=True)
+class LogEnd:
+    """The newest segment up to its last valid frame, and the live ones before it."""
+
+    segment: int
+    data: bytes
+    older: tuple[SegmentEnd, ...]
+    state: LogState
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Torn tails, and paths of what is no part of the log."""
+
+    cuts: tuple[Cut, ...]
+    spares: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
 class Recovery:
     """One open of one directory.
 
     Args:
         vfs: The disk.
-        directory: Locked, format read.
+        directory: Its format was read; locked, if `run` is called.
         layout: Of the heads, as declared by the user.
         salvage_command: What the message of a refusal names; may be empty.
         on_progress: Called now and then, on the thread that recovers.
@@ -70,7 +90,7 @@ class Recovery:
     def __init__(
         self,
         vfs: VFS,
-        directory: OpenDirectory,
+        directory: Directory,
         layout: HeadLayout,
         *,
         salvage_command: str,
@@ -93,11 +113,30 @@ class Recovery:
         self._victim = 0
 
     def run(self) -> Recovered:
-        """Find the live segments, replay them, mend the end.
+        """Find the live segments, replay them, mend the end; a backup is none any more.
 
         Raises:
             StoreDamaged: the log does not hold what it says it does. Nothing was changed.
             FormatRefused: its heads have other fields.
+        """
+        recovered = self.read()
+        if BACKUP_NAME in self._directory.names:
+            self._dropped.append(f"{self._directory.path}/{BACKUP_NAME}")
+        mend(
+            self._vfs,
+            self._directory.path,
+            last=self._live[-1] if self._live else None,
+            cuts=self._cuts,
+            spares=self._spares,
+            dropped=self._dropped,
+        )
+        return recovered
+
+    def read(self) -> Recovered:
+        """Find the live segments and replay them; change nothing.
+
+        Raises:
+            StoreDamaged, FormatRefused: as `run`.
         """
         ids = self._directory.segments
         for segment in ids[-2:]:
@@ -109,14 +148,6 @@ class Recovery:
         if base is not None:
             self._replay(base, *self._read_last(base))
         self._redo.finish()
-        mend(
-            self._vfs,
-            self._directory.path,
-            last=self._live[-1].path if self._live else None,
-            cuts=self._cuts,
-            spares=self._spares,
-            dropped=self._dropped,
-        )
         return Recovered(
             self._slots,
             self._live,
@@ -128,6 +159,24 @@ class Recovery:
             sum(len(cut.tail) for cut in self._cuts),
             self._damaged,
         )
+
+    def read_end(self) -> "LogEnd | None":
+        """Judge the end of the log alone; None: nothing was ever written. Changes nothing.
+
+        Raises:
+            StoreDamaged, FormatRefused: as `run`.
+        """
+        base = self._find_base()
+        if base is None:
+            return None
+        scan, frames = self._read_last(base)
+        listed, dropped = self._live_set(frames)
+        older = tuple(end for end in listed.segments if end.segment not in dropped)
+        return LogEnd(base.header.segment, base.data[: scan.offset], older, scan.state)
+
+    def judgement(self) -> "Judgement":
+        """Return what `run` would do about what `read` found."""
+        return Judgement(tuple(self._cuts), tuple(self._spares), tuple(self._dropped))
 
     def _find_base(self) -> _Loaded | None:
         """Return the newest segment with a valid first frame; judge those behind it."""

@@ -1,9 +1,11 @@
 """A segment: an open file, where its log ends, and how a new one is made."""
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, TMP_SUFFIX, SegmentHeader, segment_name
 from segstore.vfs import VFS, File
 
@@ -25,6 +27,7 @@ class Spare:
     path: str
     encoded: bytes
     file: File | None = None
+    allocated: int = 0  # bytes of the file that can be written without new space on the disk
 
     def to_segment(self) -> "Segment":
         """Return the segment this becomes with its first frame."""
@@ -45,6 +48,7 @@ class Segment:
         synced: Up to here they are known durable.
         reader_count: Reads under way; a dropped file is closed by the last of them.
         spare: What it was made from, if this process made it.
+        seal_at: A frame that ends behind this seals it.
     """
 
     id: int
@@ -60,6 +64,12 @@ class Segment:
     synced: int = SEGMENT_HEADER_BYTES
     reader_count: int = 0
     spare: Spare | None = None
+    seal_at: int = 0
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of its file that can be written without new space on the disk; 0: not known."""
+        return self.spare.allocated if self.spare is not None else 0
 
     def writing_file(self) -> File | None:
         """Return the file to append to, once there is one."""
@@ -89,6 +99,17 @@ class Segment:
         file, self.file = self.file, None
         if file is not None:
             file.close()
+
+
+def close_all(files: Iterable[File | None]) -> None:
+    """Close files; what was durable stays so even if the system complains here."""
+    for file in files:
+        if file is None:
+            continue
+        try:
+            file.close()
+        except OSError as problem:
+            log.warning("closing a file failed", path=file.path, error=problem)
 
 
 def plan_spare(directory: str, header: SegmentHeader) -> Spare:

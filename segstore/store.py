@@ -21,14 +21,16 @@ from segstore.built import Batch
 from segstore.compaction import Compactor, HasChanges
 from segstore.directory import OpenDirectory, open_directory
 from segstore.errors import BodyDamaged, StoreError
-from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.hash_index import HashIndex
 from segstore.layout import HeadLayout
+from segstore.live_backup import back_up_live
 from segstore.local import Note
 from segstore.maintenance import Maintenance
+from segstore.manifest import Manifest
 from segstore.options import Counters, Options, Position, Room, StoreStatistics
 from segstore.recovery import Progress, Recovered, Recovery
+from segstore.segment import close_all
 from segstore.slots import Slots
 from segstore.statistics import collect
 from segstore.usage import Usage
@@ -141,8 +143,8 @@ class Store:
     ) -> "Store":
         """Open the store in `path`, or make a new one there; return when the local truth is known.
 
-        Changes nothing but a torn tail, which is kept in quarantine/, and removes files that are no
-        part of the log any more. Both are durable on return.
+        Changes nothing but a torn tail, which is kept in quarantine/, gives back space behind the
+        log, and removes files that are no part of it. All is durable on return.
 
         Args:
             path: Directory; made if missing.
@@ -194,10 +196,12 @@ class Store:
         """Begin a new epoch in a segment of its own; return its number.
 
         On return the epoch is as durable as the persist mode says, and earlier writers are refused.
+        Raises NoRoom where a full disk leaves no space for it; call again later.
         """
         self._check()
         if self._writer.active is not None:
             raise StoreError("this store is the writer already")
+        await self._maintenance.make_first()
         writer = self._writer
         writer.epoch += 1
         place = writer.reserve(1, 0)
@@ -342,6 +346,15 @@ class Store:
             is_failed=self._writer.failure is not None,
         )
 
+    async def backup(self, target: str) -> Manifest:
+        """Copy what is committed to a new directory, durably, while the store is in use.
+
+        Opening it gives a store at `Manifest.last_lsn`. Verify it: it is as good as this store.
+        Raises as `Backup.steps` does; StoreFailed too.
+        """
+        self._check()
+        return await back_up_live(self._maintenance, target, self._clock_ms())
+
     async def close(self) -> None:
         """Write what was built, note the clean end, and unlock the directory. Twice is harmless.
 
@@ -364,17 +377,9 @@ class Store:
             self._close_files()
 
     def _close_files(self) -> None:
-        """Close everything; what was durable stays so even if the system complains here."""
         spare = self._writer.spare
         files = [segment.file for segment in self._segments.values()]
-        files += [spare.file if spare is not None else None, self._directory.lock]
-        for file in files:
-            if file is None:
-                continue
-            try:
-                file.close()
-            except OSError as problem:
-                log.warning("closing a file failed", path=file.path, error=problem)
+        close_all([*files, spare.file if spare is not None else None, self._directory.lock])
 
     async def _end_log(self) -> None:
         """Sync, NOTE, sync: then the note's synced_off vouches for all before it."""

@@ -44,8 +44,8 @@ class File(Protocol):
         ...
 
     def size(self) -> int: ...
-    def lock_nowait(self) -> bool:
-        """flock(LOCK_EX | LOCK_NB); False when another open file holds it."""
+    def lock_nowait(self, *, is_shared: bool = False) -> bool:
+        """flock(LOCK_EX | LOCK_NB), or LOCK_SH; False when another open file is in the way."""
         ...
 
     def close(self) -> None: ...
@@ -146,11 +146,12 @@ class RealFile:
         """Return the length in bytes."""
         return os.fstat(self._fd).st_size
 
-    def lock_nowait(self) -> bool:
+    def lock_nowait(self, *, is_shared: bool = False) -> bool:
         """See `File.lock_nowait`."""
         # flock, not lockf: closing any other descriptor of the file would drop a POSIX lock.
+        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True

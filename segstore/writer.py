@@ -28,7 +28,7 @@ from segstore.errors import StoreFailed
 from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, aligned
 from segstore.local import SEAL_BYTES, Local, Seal, SegmentEnd, SegmentList, encode_local
-from segstore.options import Counters, Options
+from segstore.options import Counters, Options, seal_bytes
 from segstore.scan import LogState
 from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
@@ -144,8 +144,11 @@ class LogWriter:
         encoded = b"".join((*map(encode_local, local), *moves)) if local or moves else b""
         local_count = len(local) + len(moves)
         frame_bytes = private + len(encoded) + canonical + body_bytes + moved_bytes
-        if active.end + frame_bytes + SEAL_BYTES > self.options.seal_bytes:
+        if active.end + frame_bytes + SEAL_BYTES > active.seal_at:
             frame_bytes += SEAL_BYTES
+            if self._is_better_next(active, frame_bytes):
+                self._seal_alone(active, local)
+                return self.reserve(record_count, body_bytes, moves=moves, moved_bytes=moved_bytes)
             seal = Seal(active.end + frame_bytes, self._state.last_lsn + record_count)
             encoded += encode_local(seal)
             local_count += 1
@@ -154,6 +157,23 @@ class LogWriter:
             raise ValueError(f"a batch of {frame_bytes} bytes does not fit a frame")
         offset = active.end + private + len(encoded) + canonical
         return Place(active.id, offset, record_count, body_bytes, moved_bytes, local_count, encoded)
+
+    def _is_better_next(self, active: Segment, frame_bytes: int) -> bool:
+        """Whether a frame that seals would need new space on the disk here and not in the spare."""
+        spare = self.spare
+        if spare is None or spare.file is None or active.end == SEGMENT_HEADER_BYTES:
+            return False
+        is_kept_here = active.allocated or not active.seal_at
+        is_kept_there = SEGMENT_HEADER_BYTES + frame_bytes <= spare.allocated
+        return bool(is_kept_here and is_kept_there and active.end + frame_bytes > active.allocated)
+
+    def _seal_alone(self, active: Segment, local: list[Local]) -> None:
+        """Seal a segment with a frame of its own; `local` waits for the next one."""
+        frame_bytes = FRAME_HEADER_BYTES + SEAL_BYTES
+        seal = Seal(active.end + frame_bytes, self._state.last_lsn)
+        active.is_sealed = True
+        self.fill(Place(active.id, active.end + frame_bytes, 0, 0, 0, 1, encode_local(seal)))
+        self.pending_locals[:0] = local
 
     def fill(
         self,
@@ -273,6 +293,7 @@ class LogWriter:
         spare = self.spare or self.plan_spare()
         self.spare = None
         segment = spare.to_segment()
+        segment.seal_at = seal_bytes(spare.allocated or self.options.segment_bytes)
         self.segments[segment.id] = segment
         self.active = segment
         self._counters.rolls += 1

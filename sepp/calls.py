@@ -106,9 +106,6 @@ class PendingCall:
             self.undelivered(outcome)
             return
         self.statistics.observe(self.started, self.reply(outcome, bodies))
-        # Call and request point at each other: parted here, both go at once and the collector never
-        # has to look for them.
-        self.call.on_gone = None
         if self.span is not None:
             self.span.end(outcome)
 
@@ -162,6 +159,28 @@ class EnqueueBatchCall(PendingCall):
                 self.rejected(self.request.jobs[index], rejection, None)
             parts.append(_batch_rejection(rejection))
         self.call.respond(parts[0] if len(parts) == 1 else b"".join(parts))
+        return True
+
+
+class EnqueuePlainCall(EnqueueBatchCall):
+    """A batch that was read without being decoded; it is only where a job was not stored."""
+
+    __slots__ = ("job_ids",)
+
+    job_ids: list[str]
+
+    def reply(self, outcome: Outcome, bodies: list[Body]) -> bool:
+        assert type(outcome) is Enqueued
+        for result in outcome.results:
+            if type(result) is not Accepted:
+                self.request = pb.EnqueueBatchRequest.FromString(self.call.message)
+                self.rejections = [None] * len(self.job_ids)
+                return super().reply(outcome, bodies)
+        job_ids = self.job_ids
+        if len(job_ids) == 1:
+            self.call.respond(_RESULT + job_ids[0].encode())
+        else:
+            self.call.respond(b"".join([_RESULT + text.encode() for text in job_ids]))
         return True
 
 

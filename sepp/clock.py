@@ -32,25 +32,26 @@ class Clock:
         self._log_ms = 0
         # steady = wall at open + monotonic time since then.
         self._steady_base_ns = wall_ns() - monotonic_ns()
-        self._read_at_ms = -1
+        self._fresh_until_ns = 0  # monotonic; before that, `_now` is the reading
         self._now = Now(0, 0, 0, 0)
 
     def resume(self, log_ms: int) -> None:
         """Never stamp anything earlier than `log_ms`, the log clock of the opened store."""
         self._log_ms = max(self._log_ms, log_ms)
-        self._read_at_ms = -1
+        self._fresh_until_ns = 0
 
     def now(self) -> Now:
         """Return the current reading; the same object within one millisecond."""
-        steady_ms = (self._steady_base_ns + self._monotonic_ns()) // 1_000_000
-        if steady_ms == self._read_at_ms:
+        monotonic_ns = self._monotonic_ns()
+        if monotonic_ns < self._fresh_until_ns:
             return self._now
+        steady_ms = (self._steady_base_ns + monotonic_ns) // 1_000_000
         wall_ms = self._wall_ns() // 1_000_000
         skew_ms = wall_ms - steady_ms
         if -SKEW_MS_MIN < skew_ms < SKEW_MS_MIN:
             skew_ms = 0
         self._log_ms = max(self._log_ms, wall_ms)
-        self._read_at_ms = steady_ms
+        self._fresh_until_ns = (steady_ms + 1) * 1_000_000 - self._steady_base_ns
         self._now = Now(wall_ms, self._log_ms, steady_ms, skew_ms)
         return self._now
 

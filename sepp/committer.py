@@ -29,10 +29,12 @@ from sepp.request import AwaitedRequest, Refusal, Request
 
 RECORDS_MAX: Final = 4096
 BYTES_MAX: Final = 4 * 1024 * 1024
+# Answers are sent so many at a time: callers of the first go on while the others are still made.
+FLUSH_ANSWERS: Final = 24
 # How long a call may wait for room in the command queue before it is refused.
 QUEUE_WAIT_S: Final = 5.0
 
-_BODILESS: Final = frozenset((Enqueue, Ack, Nack, Extend))
+_BODILESS: Final = frozenset((Enqueue, Ack, Nack, Extend))  # nothing of a body is in the answer
 _NO_BODIES: Final[list[Body]] = []
 
 
@@ -71,6 +73,8 @@ class Committer:
     ) -> None:
         self._journal = journal
         self._machine = journal.machine
+        self._handle = journal.machine.handle
+        self._waiters = journal.machine.table.waiters
         # The writes of the open group; emptied in place when a batch is built.
         self._puts = journal.machine.puts
         self._states = journal.machine.states
@@ -94,6 +98,7 @@ class Committer:
         self._planned: tuple[int | None, int | None] = (None, None)
         self.is_memory_short = False
         self._room = self._store.room()
+        self._no_room = Refusal.DISK_FULL
         self._looked_at: Now | None = None  # when the room was asked for: once a millisecond
         self._unanswered = 0  # groups that are durable, or had nothing to write, and not answered
         self.statistics = CommitStatistics()
@@ -210,20 +215,24 @@ class Committer:
         now = self._clock.now()
         if now is not self._looked_at:
             self._looked_at, self._room = now, self._store.room()
+            if self._room is Room.NONE:  # also once the store has failed, in the last moments
+                is_failed = self._store.stats().is_failed
+                self._no_room = Refusal.STOPPING if is_failed else Refusal.DISK_FULL
         if type(command) is Enqueue:
             if self._room is not Room.OK:
-                request.refuse(Refusal.DISK_FULL)
+                request.refuse(self._no_room)
                 return None
             if self.is_memory_short:
                 request.refuse(Refusal.MEMORY_SHORT)
                 return None
-            outcome = self._machine.handle(command, now)
-            self._open.body_bytes += sum([len(job.body) for job in command.jobs])
+            outcome = self._handle(command, now)
+            for job in command.jobs:
+                self._open.body_bytes += len(job.body)
         elif self._room is Room.NONE:
-            request.refuse(Refusal.DISK_FULL)
+            request.refuse(self._no_room)
             return None
         else:
-            outcome = self._machine.handle(command, now)
+            outcome = self._handle(command, now)
             if type(outcome) is Parked:
                 assert type(command) is Reserve
                 self._parked[command] = request
@@ -237,9 +246,8 @@ class Committer:
             self._work.set()
         bodies = _NO_BODIES if type(command) in _BODILESS else self._bodies(group, command, outcome)
         group.answers.append((request, outcome, bodies))
-        woken = self._machine.take_woken()
-        if woken:
-            self._answer_woken(group, woken)
+        if self._waiters.woken:
+            self._answer_woken(group, self._machine.take_woken())
         return outcome
 
     def _answer_woken(self, group: _Group, woken: list[tuple[Reserve, Leased]]) -> None:
@@ -266,8 +274,8 @@ class Committer:
         if not slots:
             return _NO_BODIES
         bodies = self._journal.bodies_nowait(slots)
-        missing = [index for index, body in enumerate(bodies) if body is None]
-        if missing:
+        if None in bodies:
+            missing = [index for index, body in enumerate(bodies) if body is None]
             read = self._store.read_bodies([slots[index] for index in missing])
             group.reads.append((bodies, missing, read))
         return bodies
@@ -279,6 +287,8 @@ class Committer:
         return bool(self._open.answers) or self._journal.has_writes()
 
     def _check_deadline(self) -> None:
+        if not self._machine.take_hastened():
+            return
         planned_wall, planned_steady = self._planned
         wall, steady = self._machine.next_deadline()
         if _is_earlier(wall, planned_wall) or _is_earlier(steady, planned_steady):
@@ -347,16 +357,17 @@ class Committer:
 
     async def _answer_durable(self) -> None:
         while True:
+            # The task that sets it hands the next batch to the disk in the same turn: answers are
+            # made while that works.
             await self._done.wait()
             self._done = trio.Event()
-            # Let the next commit reach its worker thread first: answers are made while the disk
-            # works.
-            await trio.lowlevel.checkpoint()
             while self._durable:
                 group = self._durable.popleft()
                 await group.finish_reads()
-                for request, outcome, bodies in group.answers:
+                for index, (request, outcome, bodies) in enumerate(group.answers, 1):
                     request.answer(outcome, bodies)
+                    if not index % FLUSH_ANSWERS:
+                        self._flush()
                 self._flush()
                 self._unanswered -= 1
             self._idle.set()

@@ -18,6 +18,10 @@ class StartError(Exception):
     """
 
 
+class DamageFound(Exception):
+    """A check found damage, and the text says where."""
+
+
 def missing_extra(key: str, fault: ModuleNotFoundError) -> StartError:
     """The error for a feature whose optional packages are not installed."""
     return StartError(

@@ -6,6 +6,7 @@ task.
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import cast
 
 from segstore import Batch, BodyDamaged, Store
 from sepp.core import slots as tables
@@ -88,7 +89,7 @@ class Journal:
                 return found
             read = iter(self.store.read_bodies_nowait(rest))
             return [body if body is not None else next(read) for body in found]
-        return [*self.store.read_bodies_nowait(slots)]
+        return cast(list[Body], self.store.read_bodies_nowait(slots))
 
 
 class QueueNameDamaged(Exception):

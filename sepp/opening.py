@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
+import trio
 from attrs import frozen
 
-from segstore import Options, Store, StoreError
+from segstore import NoRoom, Options, Store, StoreError
 from sepp import exits
 from sepp.clock import Clock
+from sepp.committer import BYTES_MAX
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
 from sepp.core.machine import Machine
@@ -18,6 +21,8 @@ from sepp.journal import Journal, QueueNameDamaged
 from sepp.logs import get_logger
 
 log = get_logger("sepp.opening")
+
+NO_ROOM_PAUSE_S: Final = 1
 
 
 @frozen
@@ -66,6 +71,7 @@ async def open_store(
         persist=storage.persist_mode,
         segment_bytes=storage.segment_bytes,
         cache_bytes=storage.cache_size_bytes,
+        batch_bytes_max=2 * (BYTES_MAX + boot.limits.max_message_bytes),
         salvage_command=f"sepp-trio store salvage {path} NEW_DIRECTORY",
     )
     try:
@@ -78,10 +84,9 @@ async def open_store(
         )
     except (StoreError, OSError) as fault:
         raise exits.StartError(f"cannot open the store in {path}: {fault}") from None
-    if is_stopped():
+    if is_stopped() or not await _become_writer(store, is_stopped, on_progress):
         await store.close()
         return None
-    await store.become_writer()
     clock.resume(store.position().log_clock_ms)
     machine = Machine(
         store.slots,
@@ -98,6 +103,25 @@ async def open_store(
     opened = Opened(journal, perf_counter() - started)
     _log_ready(opened, boot, policy)
     return opened
+
+
+async def _become_writer(
+    store: Store, is_stopped: Callable[[], bool], on_progress: Callable[[], None]
+) -> bool:
+    """Begin to write, as soon as the disk has room for it; False when we were told to stop."""
+    is_told = False
+    while not is_stopped():
+        try:
+            await store.become_writer()
+        except NoRoom as fault:
+            if not is_told:
+                log.warning("the disk is full; waiting for space to begin", reason=fault)
+            is_told = True
+            on_progress()
+            await trio.sleep(NO_ROOM_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 def _log_ready(opened: Opened, boot: Config, policy: QueuePolicy) -> None:

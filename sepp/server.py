@@ -12,6 +12,7 @@ code 74.
 import gc
 import os
 import signal
+import sys
 from typing import Final
 
 import trio
@@ -48,6 +49,9 @@ log = get_logger("sepp.server")
 SERVICE_NAME: Final = "sepp.v1.QueueService"
 # How long refused calls may take to leave once the store has failed.
 LAST_WORDS_S: Final = 1.0
+# How long the commit's thread waits for the interpreter. It needs it for microseconds, and while it
+# waits nobody is answered; the default of 5 ms is longer than a commit takes.
+SWITCH_INTERVAL_S: Final = 1e-4
 
 
 def run(loaded: Loaded) -> int:
@@ -60,6 +64,7 @@ def run(loaded: Loaded) -> int:
     sink = configure(logging.level, logging.format, rust_log=os.environ.get("RUST_LOG", ""))
     _log_configuration(loaded)
     map_large_blocks()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         trio.run(_Process(loaded, sink).main)
     except BaseExceptionGroup as group:

@@ -24,6 +24,7 @@ from sepp.core.commands import NewJob
 from sepp.core.outcomes import Enqueued, Leased, LeasedJob
 from sepp.counts import METHODS, MethodStatistics, RejectionStatistics
 from sepp.logs import get_logger
+from sepp.plain import PlainMessages
 from sepp.request import SilentRequest
 from sepp.rpc.call import Call
 from sepp.server_info import server_info
@@ -73,7 +74,8 @@ class QueueService(QueueServiceServicer):
         self._tracer = tracer
         self._span: Span | None = None  # of the call now being handled
         self._wishes = Wishes(policy)
-        self._is_plain = False  # a call needs neither key nor span, and may be served
+        self._plain = PlainMessages(policy)
+        self._is_open = False  # a call needs neither key nor span, and may be served
         self.statistics = {name: MethodStatistics() for name in METHODS.values()}
         self._by_path = {path: self.statistics[name] for path, name in METHODS.items()}
         self.unauthenticated_count = 0
@@ -91,10 +93,11 @@ class QueueService(QueueServiceServicer):
         self._policy = policy
         self._keys = keys
         self._wishes = Wishes(policy)
+        self._plain = PlainMessages(policy)
         self._settle()
 
     def _settle(self) -> None:
-        self._is_plain = (
+        self._is_open = (
             self.phase is Phase.SERVING and self._tracer is None and not self._keys.is_enforced
         )
 
@@ -107,10 +110,17 @@ class QueueService(QueueServiceServicer):
 
     def EnqueueBatch(self, call: Call) -> None:
         """Best effort: each job is stored or rejected by itself."""
-        request = self._decode(call, pb.EnqueueBatchRequest)
+        if not self._is_open and not self._enter(call):
+            return
+        if self._span is None:
+            plain = self._plain.jobs(call.message, self._policy.global_limits.max_enqueue_batch)
+            if plain is not None:
+                self._enqueue_plain(call, *plain)
+                return
+        request = self._parse(call, pb.EnqueueBatchRequest)
         if request is None or not self._is_batch_size_right(call, request):
             return
-        jobs, rejections = self._check_jobs(request, is_atomic=False)
+        jobs, rejections = self._check_jobs(call.message, request, is_atomic=False)
         pending = calls.EnqueueBatchCall(
             call,
             commands.Enqueue(jobs),
@@ -125,12 +135,18 @@ class QueueService(QueueServiceServicer):
         else:
             pending.answer(Enqueued([]), [])
 
+    def _enqueue_plain(self, call: Call, jobs: list[NewJob], job_ids: list[str]) -> None:
+        command, counts = commands.Enqueue(jobs), self.statistics["enqueue_batch"]
+        pending = calls.EnqueuePlainCall(call, command, self._committer, counts, None)
+        pending.job_ids, pending.rejected = job_ids, self._count_rejection
+        self._committer.submit(pending)
+
     def EnqueueAtomic(self, call: Call) -> None:
         """All or nothing; the answer names every job that stood in the way."""
         request = self._decode(call, pb.EnqueueBatchRequest)
         if request is None or not self._is_batch_size_right(call, request):
             return
-        jobs, rejections = self._check_jobs(request, is_atomic=True)
+        jobs, rejections = self._check_jobs(call.message, request, is_atomic=True)
         pending = calls.EnqueueAtomicCall(
             call,
             commands.Enqueue(jobs, is_atomic=True),
@@ -160,7 +176,7 @@ class QueueService(QueueServiceServicer):
         return False
 
     def _check_jobs(
-        self, request: pb.EnqueueBatchRequest, *, is_atomic: bool
+        self, message: bytes, request: pb.EnqueueBatchRequest, *, is_atomic: bool
     ) -> tuple[list[NewJob], list[pb.JobRejection | None]]:
         policy, now_ms = self._policy, self._clock.now().wall_ms
         jobs: list[NewJob] = []
@@ -170,6 +186,8 @@ class QueueService(QueueServiceServicer):
             if isinstance(checked, validate.Checked):
                 jobs.append(self._new_job(checked))
                 rejections.append(None)
+                if not index:
+                    self._plain.learn_job(message, checked)
             else:
                 self._count_rejection(job, checked, index if is_atomic else None)
                 rejections.append(checked)
@@ -195,7 +213,7 @@ class QueueService(QueueServiceServicer):
 
     def Reserve(self, call: Call) -> None:
         """Lease jobs, waiting for them if asked to."""
-        if not self._is_plain and not self._enter(call):
+        if not self._is_open and not self._enter(call):
             return
         wish = self._wishes.get(call.message)
         if wish is None or self._span is not None:
@@ -231,21 +249,24 @@ class QueueService(QueueServiceServicer):
 
     def Ack(self, call: Call) -> None:
         """The job is done."""
-        request = self._decode(call, pb.AckRequest)
-        if request is None or self._is_refused(call, validate.holder_fault(request)):
+        if not self._is_open and not self._enter(call):
             return
-        job_id = wire.id_bytes(request.job_id)
-        assert job_id is not None
-        self._hold(
-            calls.AckCall(
-                call,
-                commands.Ack(job_id, request.attempt),
-                self._committer,
-                self.statistics["ack"],
-                self._span,
-            ),
-            request.job_id,
+        lease = self._plain.lease(call.message) if self._span is None else None
+        if lease is None:
+            request = self._parse(call, pb.AckRequest)
+            if request is None or self._is_refused(call, validate.holder_fault(request)):
+                return
+            self._plain.learn_lease(call.message, request.worker_id)
+            lease = request.job_id, validate.held_job(request), request.attempt
+        text, job_id, attempt = lease
+        pending = calls.AckCall(
+            call,
+            commands.Ack(job_id, attempt),
+            self._committer,
+            self.statistics["ack"],
+            self._span,
         )
+        self._hold(pending, text)
 
     def Nack(self, call: Call) -> None:
         """The job failed."""
@@ -254,8 +275,7 @@ class QueueService(QueueServiceServicer):
             call, validate.holder_fault(request) or validate.retry_fault(request)
         ):
             return
-        job_id = wire.id_bytes(request.job_id)
-        assert job_id is not None
+        job_id = validate.held_job(request)
         directive, delay_ms = validate.retry_directive(request.retry)
         reason = request.reason.encode() if request.HasField("reason") else None
         command = commands.Nack(job_id, request.attempt, directive, delay_ms, reason)
@@ -272,8 +292,7 @@ class QueueService(QueueServiceServicer):
             call, validate.holder_fault(request) or validate.lease_fault(request)
         ):
             return
-        job_id = wire.id_bytes(request.job_id)
-        assert job_id is not None
+        job_id = validate.held_job(request)
         lease = request.lease_duration
         lease_ms = max(1, wire.span_ms(lease.seconds, lease.nanos))
         command = commands.Extend(job_id, request.attempt, lease_ms)
@@ -315,9 +334,8 @@ class QueueService(QueueServiceServicer):
         """Version, clock and the limits a producer can check for itself."""
         if self._decode(call, pb.GetServerInfoRequest) is None:
             return
-        info = server_info(
-            self._policy, now_ms=self._clock.now().wall_ms, retention_ms=self._retention_ms
-        )
+        now_ms = self._clock.now().wall_ms
+        info = server_info(self._policy, now_ms=now_ms, retention_ms=self._retention_ms)
         call.respond(info.SerializeToString())
         if self._span is not None:
             self._span.finish()
@@ -326,7 +344,7 @@ class QueueService(QueueServiceServicer):
 
     def _decode(self, call: Call, kind: type[Any]) -> Any:
         """The request as a message, or None when the call was answered already."""
-        if not self._is_plain and not self._enter(call):
+        if not self._is_open and not self._enter(call):
             return None
         return self._parse(call, kind)
 

@@ -329,6 +329,13 @@ def holder_fault(request: pb.AckRequest | pb.NackRequest | pb.ExtendRequest) -> 
     return None
 
 
+def held_job(request: pb.AckRequest | pb.NackRequest | pb.ExtendRequest) -> bytes:
+    """The id of the job that a checked request names."""
+    job_id = wire.id_bytes(request.job_id)
+    assert job_id is not None
+    return job_id
+
+
 def retry_fault(request: pb.NackRequest) -> str | None:
     """A retry that is present must say how; a delay must not be negative."""
     if not request.HasField("retry"):

@@ -29,7 +29,7 @@ _VERSION: Final = 1
 # Tags of Job fields: number << 3 | wire type (2 = length-delimited, 0 = varint).
 _ID: Final = b"\x0a\x24"  # 36 bytes follow, always
 _JOB_TYPE: Final = b"\x12"
-_PAYLOAD: Final = b"\x1a"
+PAYLOAD_TAG: Final = b"\x1a"
 _PRIORITY: Final = b"\x20"
 _TRACE_CONTEXT: Final = b"\x2a"
 _ENQUEUED_AT: Final = b"\x32"
@@ -77,13 +77,33 @@ def lease_field(at_ms: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _common_fields(queue: str, job_type: str, priority: int, max_attempts: int) -> bytes:
+def common_fields(queue: str, job_type: str, priority: int, max_attempts: int) -> bytes:
+    """The fields of a Job that all jobs of a kind share."""
     kind, name = job_type.encode(), queue.encode()
     parts = [_JOB_TYPE, varint(len(kind)), kind]
     if priority:
         parts += (_PRIORITY, varint(priority))
     parts += (_MAX_ATTEMPTS, varint(max_attempts), _QUEUE, varint(len(name)), name)
     return b"".join(parts)
+
+
+def string_field(number: int, text: str) -> bytes:
+    """Encode a string field with a number below 16; nothing for an empty one."""
+    raw = text.encode()
+    return bytes((number << 3 | 2,)) + varint(len(raw)) + raw if raw else b""
+
+
+def plain_body(job_id: str, common: bytes, payload: bytes) -> bytes:
+    """Make the body of a job that has nothing but a payload.
+
+    Args:
+        common: From `common_fields`.
+        payload: The field of the request with its tag, which is the same in a Job.
+    """
+    fixed_length = 38 + len(common) + len(payload)
+    return b"".join(
+        (_PREFIX.pack(_VERSION, fixed_length, 0), _ID, job_id.encode(), common, payload)
+    )
 
 
 def encode_body(
@@ -106,10 +126,10 @@ def encode_body(
         scheduled: The encoded Timestamp as it was sent, echoed for ever; None when unset. The epoch
             itself encodes to no bytes at all, and is echoed too.
     """
-    fixed = _ID + job_id.encode() + _common_fields(queue, job_type, priority, max_attempts)
+    fixed = _ID + job_id.encode() + common_fields(queue, job_type, priority, max_attempts)
     if payload is not None:
         data = payload.SerializeToString()
-        fixed = b"".join((fixed, _PAYLOAD, varint(len(data)), data))
+        fixed = b"".join((fixed, PAYLOAD_TAG, varint(len(data)), data))
     if custom is not None:
         fixed += pb.Job(custom=custom).SerializeToString()
     if trace is None and scheduled is None:
@@ -188,6 +208,11 @@ def span_ms(seconds: int, nanos: int) -> int:
 
 def new_job_id() -> bytes:
     """A version-4 UUID whose last 16 bits are the shard the job was born on, 0 for now."""
+    return new_named_id()[0]
+
+
+def new_named_id() -> tuple[bytes, str]:
+    """A new job id and its text."""
     if not _random_ids:
         # One system call for many ids.
         noise = urandom(_ID_NOISE_BYTES * _IDS_AT_ONCE)
@@ -195,13 +220,14 @@ def new_job_id() -> bytes:
             raw = bytearray(noise[start : start + _ID_NOISE_BYTES])
             raw[6] = raw[6] & 0x0F | 0x40
             raw[8] = raw[8] & 0x3F | 0x80
-            _random_ids.append(bytes(raw) + b"\x00\x00")
+            job_id = bytes(raw) + b"\x00\x00"
+            _random_ids.append((job_id, id_text(job_id)))
     return _random_ids.pop()
 
 
 _ID_NOISE_BYTES: Final = 14
 _IDS_AT_ONCE: Final = 256
-_random_ids: Final[list[bytes]] = []
+_random_ids: Final[list[tuple[bytes, str]]] = []
 
 
 def id_text(job_id: bytes) -> str:

@@ -48,9 +48,10 @@ LAZY: Final = {
     "queue": "sepp.cli.queues:queue",
     "audit": "sepp.cli.audit:audit",
     "top": "sepp.cli.top:top",
+    "store": "sepp.cli.store:store",
     "completion": "sepp.cli.completion:completion",
 }
-"""Verbs whose modules are imported when they are used: they need the client, or rich."""
+"""Verbs whose modules are imported when they are used: they need the client, rich or the store."""
 for _name, _place in LAZY.items():
     app.command(_place, name=_name)
 
@@ -75,6 +76,8 @@ def run(tokens: Sequence[str]) -> int:
         sys.stdout.flush()
     except UsageError as fault:
         return _fail(f"{fault}. See {PROGRAM} --help.", exits.USAGE)
+    except exits.DamageFound as fault:
+        return _fail(str(fault), exits.DAMAGED)
     except (ConfigError, exits.StartError) as fault:
         return _fail(str(fault), exits.FAILED)
     except BrokenPipeError:

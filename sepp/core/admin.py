@@ -91,6 +91,7 @@ def append_audit(table: JobTable, command: AppendAudit, now: Now) -> Appended:
     slots.body_length[slot] = len(command.body)
     table.puts[slot] = command.body
     table.audit.add(sequence << 32 | slot)
+    table.timers.is_hastened = True
     return Appended(sequence)
 
 

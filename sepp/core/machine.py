@@ -110,6 +110,12 @@ class Machine:
         while len(waiters):
             reserve.end_wait(self.table, waiters.first())
 
+    def take_hastened(self) -> bool:
+        """Whether `next_deadline` may be earlier than when this was last asked; O(1)."""
+        timers = self.table.timers
+        is_hastened, timers.is_hastened = timers.is_hastened, False
+        return is_hastened
+
     def next_deadline(self) -> tuple[int | None, int | None]:
         """Return when a sweep next has something to do: (wall ms, steady ms), None: never."""
         wall_ms, steady_ms = sweep.next_deadlines(self.table)
@@ -139,6 +145,7 @@ class Machine:
             queue.limits = policy.limits(queue.name)
         if audit_retention_ms is not None:
             table.audit_retention_ms = audit_retention_ms
+        table.timers.is_hastened = True
 
     def check(self) -> None:
         """Compare every ordering, count and timer with the columns, for tests; O(everything).

@@ -40,6 +40,7 @@ def reserve(table: JobTable, command: Reserve, now: Now) -> Leased | Parked:
         table.note_if_empty(queue)
     if command.wait_ms > 0:
         table.waiters.park(command, queues, deadline_ms=now.steady_ms + command.wait_ms)
+        table.timers.is_hastened = True
         return PARKED
     count_empty(queues)
     return Leased([])

@@ -28,9 +28,10 @@ IDLE_MS: Final = 15 * 60 * 1000
 class QueueTimer:
     """The earliest deadline of one kind for each queue that has one. All times in milliseconds."""
 
-    __slots__ = ("_at_ms", "_earliest", "_entries")
+    __slots__ = ("_at_ms", "_earliest", "_entries", "_timers")
 
-    def __init__(self, earliest: Callable[[Queue], int]) -> None:
+    def __init__(self, timers: "Timers", earliest: Callable[[Queue], int]) -> None:
+        self._timers = timers
         self._earliest = earliest  # the true earliest deadline of a queue, or NEVER
         self._at_ms: dict[Queue, int] = {}
         # By name among equals, so that ties do not depend on the history of the process.
@@ -45,6 +46,7 @@ class QueueTimer:
             self._entries.remove((known_ms, queue.name, queue))
         self._at_ms[queue] = at_ms
         self._entries.add((at_ms, queue.name, queue))
+        self._timers.is_hastened = True
 
     def next_ms(self) -> int:
         """Return the earliest deadline of all queues, NEVER if there is none."""
@@ -124,20 +126,25 @@ def _idle_ms(queue: Queue) -> int:
 
 
 class Timers:
-    """One timer a kind. `dead` goes by failed_at: retention is added by who asks."""
+    """One timer a kind. `dead` goes by failed_at: retention is added by who asks.
 
-    __slots__ = ("closing", "dead", "dedup", "idle", "leased", "scheduled")
+    Attributes:
+        is_hastened: Set when a deadline may be the earliest of all by now; cleared by who looks.
+    """
+
+    __slots__ = ("closing", "dead", "dedup", "idle", "is_hastened", "leased", "scheduled")
 
     def __init__(self, slots: SlotTable) -> None:
         def closing_ms(queue: Queue) -> int:
             return slots.at_ms[queue.closing_slot] if queue.closing_slot >= 0 else NEVER
 
-        self.closing = QueueTimer(closing_ms)
-        self.scheduled = QueueTimer(_scheduled_ms)
-        self.leased = QueueTimer(_leased_ms)
-        self.dedup = QueueTimer(_dedup_ms)
-        self.dead = QueueTimer(_dead_ms)
-        self.idle = QueueTimer(_idle_ms)
+        self.is_hastened = False
+        self.closing = QueueTimer(self, closing_ms)
+        self.scheduled = QueueTimer(self, _scheduled_ms)
+        self.leased = QueueTimer(self, _leased_ms)
+        self.dedup = QueueTimer(self, _dedup_ms)
+        self.dead = QueueTimer(self, _dead_ms)
+        self.idle = QueueTimer(self, _idle_ms)
 
     def all(self) -> tuple[QueueTimer, ...]:
         """Return every timer of queues."""

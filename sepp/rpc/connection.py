@@ -168,6 +168,7 @@ class Connection:
         outbound.answers.append(call)
         outbound.queued_bytes += size
         if not call.is_open:
+            call.message = b""  # it may be in the hands of a timer for a moment longer
             if call.timer_tick:
                 self._poller.timers.clear(call)
             if call.held_bytes:

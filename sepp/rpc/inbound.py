@@ -11,6 +11,7 @@ from purerpc import RpcFailedError, StatusCode
 from sepp.rpc import grpc
 from sepp.rpc.call import SMALL_BYTES, Call
 from sepp.rpc.front import Front
+from sepp.rpc.timers import YOUNG_S
 from sepp.rpc.watch import Allowance
 
 if TYPE_CHECKING:
@@ -195,7 +196,11 @@ class Inbound:
             _log.exception("bug: %s raised", call.path)
             call.fail(StatusCode.INTERNAL, "internal error")
         if call.is_open and deadline is not None:
-            self._poller.timers.set(call, deadline)
+            timers = self._poller.timers
+            if deadline - self._poller.now > YOUNG_S and not call.timer_tick:
+                timers.young.append(call)
+            else:
+                timers.set(call, deadline)
         elif call.timer_tick:
             self._poller.timers.clear(call)
 

@@ -137,6 +137,9 @@ class Outbound:
         room = session.remote_window_size - engine_bytes
         stream_window = self.stream_window
         budget = _WRITE_BYTES
+        send_response, response_headers = session.send_response, grpc.RESPONSE_HEADERS
+        send_trailers, trailers = session.send_trailers, grpc.OK_TRAILERS
+        send_data = session.send_data
         taken = 0
         for call in self.answers:
             if budget <= 0:
@@ -163,12 +166,13 @@ class Outbound:
                 continue
             del calls[stream_id]
             message = call.messages[0]
+            call.messages = ()
             self.queued_bytes -= len(message)
-            body = grpc.frame(message)
+            body = b"\x00" + len(message).to_bytes(4, "big") + message  # `grpc.frame`, in line
             try:
-                session.send_response(stream_id, grpc.RESPONSE_HEADERS)
-                session.send_data(stream_id, body)
-                session.send_trailers(stream_id, grpc.OK_TRAILERS)
+                send_response(stream_id, response_headers)
+                send_data(stream_id, body)
+                send_trailers(stream_id, trailers)
             except http2.NGH2Error:
                 call.undeliver()  # the stream ended by our own doing, or the session has
                 continue

@@ -19,6 +19,9 @@ TICKS_PER_S: Final = 64
 _NEAR_TICKS: Final = 8 * TICKS_PER_S
 _FAR_TICKS: Final = 3600 * TICKS_PER_S
 NEVER: Final = float("inf")
+# A deadline at least so far away may be noted by `Timers.young` instead of being set.
+YOUNG_S: Final = 0.5
+_LOOK_S: Final = 0.25
 
 
 class Timed(Protocol):
@@ -32,11 +35,22 @@ class Timed(Protocol):
         ...
 
 
+class Deadlined(Timed, Protocol):
+    """A call with a deadline, on the Trio clock."""
+
+    deadline: float | None
+    is_open: bool
+
+
 class Timers:
     """All deadlines of one poller. Times are seconds of the Trio clock.
 
     Args:
         on_earlier: Called with the earliest due time when it moves forward.
+
+    Attributes:
+        young: Append a call here whose deadline is at least YOUNG_S away. It is set only if the
+            call is still open a moment later, which few are.
     """
 
     def __init__(self, now_s: float, on_earlier: Callable[[float], None]) -> None:
@@ -46,6 +60,8 @@ class Timers:
         self._ticks: list[int] = []
         self._now_tick = int(now_s * TICKS_PER_S)
         self._on_earlier = on_earlier
+        self.young: list[Deadlined] = []
+        self._look = _Look(self)
 
     def set(self, timed: Timed, at_s: float) -> None:
         """Have `timed.on_time` called at `at_s`, in place of an earlier setting."""
@@ -81,6 +97,8 @@ class Timers:
 
     def run_due(self, now_s: float) -> None:
         """Call `on_time` of everything due, earliest bucket first."""
+        if self.young and not self._look.timer_tick:
+            self.set(self._look, now_s + _LOOK_S)
         self._now_tick = now_tick = int(now_s * TICKS_PER_S)
         ticks = self._ticks
         while ticks and ticks[0] <= now_tick:
@@ -100,3 +118,21 @@ class Timers:
         while self._ticks and not self._buckets[self._ticks[0]]:
             del self._buckets[heappop(self._ticks)]
         return self._ticks[0] / TICKS_PER_S if self._ticks else NEVER
+
+
+class _Look:
+    """The next look at the calls that are no longer young."""
+
+    __slots__ = ("_timers", "timer_tick")
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self.timer_tick = 0
+
+    def on_time(self, now_s: float) -> None:
+        timers = self._timers
+        calls = timers.young.copy()
+        timers.young.clear()
+        for call in calls:
+            if call.is_open and not call.timer_tick and call.deadline is not None:
+                timers.set(call, call.deadline)

@@ -14,9 +14,10 @@ from typing import Final
 
 import trio
 
-# One turn of one connection handles at most this many bytes, so that no peer holds up the others:
-# about a hundred small calls, a few milliseconds also when all of them are reset again.
-RECEIVE_BYTES: Final = 16_384
+# One turn of one connection handles at most this many bytes, so that no peer holds up the others,
+# and the first calls of a burst are with the disk while the rest is still being read: about fifty
+# small calls, a few milliseconds also when all of them are reset again.
+RECEIVE_BYTES: Final = 8_192
 _TLS_RECORD_BYTES: Final = 16_384
 _ALPN: Final = "h2"
 

@@ -46,6 +46,12 @@ class Client:
         request = pb.AckRequest(job_id=job.id, attempt=job.attempt)
         await self.call("Ack", request, pb.AckResponse())
 
+    async def extend(self, job: pb.Job, lease_s: float = 60) -> None:
+        """Hold a job longer."""
+        request = pb.ExtendRequest(job_id=job.id, attempt=job.attempt)
+        request.lease_duration.FromMilliseconds(round(lease_s * 1000))
+        await self.call("Extend", request, pb.ExtendResponse())
+
     async def nack(self, job: pb.Job, **fields: Any) -> None:
         """Give a job up."""
         request = pb.NackRequest(job_id=job.id, attempt=job.attempt, **fields)

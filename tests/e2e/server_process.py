@@ -33,6 +33,7 @@ class ServerProcess:
         settings: Configuration by section, laid over what every test server gets.
         environment: Variables the process gets beside the ones of the test run.
         prefix: A command that runs the server, such as `prlimit`.
+        command: What is run instead of `sepp-trio serve`.
     """
 
     def __init__(
@@ -41,13 +42,14 @@ class ServerProcess:
         settings: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self.directory = directory
         self.config_path = directory / "sepp.toml"
         self.data_path = directory / "data"
         self.port = 0
         self._environment = dict(environment or {})
-        self._prefix = list(prefix)
+        self._command = [*prefix, *command]
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
@@ -95,7 +97,7 @@ class ServerProcess:
         self.port = 0
         self._ready_or_ended.clear()
         self._process = subprocess.Popen(
-            [*self._prefix, *COMMAND, "--config", str(self.config_path)],
+            [*self._command, "--config", str(self.config_path)],
             cwd=ROOT,
             env={**clean_environment(), **self._environment},
             stdin=subprocess.DEVNULL,

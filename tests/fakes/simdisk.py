@@ -48,6 +48,7 @@ class Inode:
     visible: bytearray = field(factory=bytearray)
     is_cached: bool = True
     lock_owner: object = None
+    readers: set[object] = field(factory=set)  # who holds a shared lock
     _frozen: tuple[bytes, bytes] | None = None
 
     def copy(self) -> "Inode":

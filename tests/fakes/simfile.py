@@ -80,12 +80,16 @@ class SimFile:
         self._enter_or_fail("size")
         return len(self._inode.visible)
 
-    def lock_nowait(self) -> bool:
+    def lock_nowait(self, *, is_shared: bool = False) -> bool:
         """See `File.lock_nowait`."""
         self._enter_or_fail("lock_nowait")
-        if self._inode.lock_owner not in (None, self):
+        inode = self._inode
+        if inode.lock_owner not in (None, self) or (not is_shared and inode.readers - {self}):
             return False
-        self._inode.lock_owner = self
+        inode.readers.discard(self)
+        inode.lock_owner = None if is_shared else self
+        if is_shared:
+            inode.readers.add(self)
         return True
 
     def close(self) -> None:
@@ -95,6 +99,7 @@ class SimFile:
         self._is_open = False
         if self._inode.lock_owner is self:
             self._inode.lock_owner = None
+        self._inode.readers.discard(self)
         self._vfs.enter_or_fail("close", self.path)
 
     def _enter(self, name: str, offset: int = 0, length: int = 0, *, is_dsync: bool = False) -> int:

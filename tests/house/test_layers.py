@@ -49,6 +49,7 @@ LAYERS = (
         "sepp.reloader",
         "sepp.request",
         "sepp.validate",
+        "sepp.plain",
         "sepp.wishes",
     ),
     ("sepp.config", "sepp.http1", "sepp.rpc"),

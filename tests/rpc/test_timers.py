@@ -152,3 +152,34 @@ def test_whoever_sleeps_hears_when_the_earliest_deadline_moves_forward():
         timers.set(Entry(timers, at_s), at_s)
 
     assert [round(at_s) for at_s in heard] == [9, 5, 4]
+
+
+class Asker:
+    """A call with a deadline."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline: float | None = deadline
+        self.is_open = True
+        self.timer_tick = 0
+        self.called_at: list[float] = []
+
+    def on_time(self, now_s: float) -> None:
+        self.called_at.append(now_s)
+
+
+def test_a_young_call_gets_its_timer_at_the_next_look_unless_it_was_answered() -> None:
+    timers = Timers(100.0, lambda _: None)
+    open_call, answered = Asker(101.0), Asker(101.0)
+    timers.young += [open_call, answered]
+    timers.run_due(100.0)
+    assert timers.next_s() < 100.5
+    answered.is_open = False
+    timers.run_due(100.4)
+    assert not timers.young
+    assert open_call.timer_tick
+    assert not answered.timer_tick
+    timers.run_due(100.99)
+    assert not open_call.called_at
+    timers.run_due(101.1)
+    assert open_call.called_at == [101.1]
+    assert not answered.called_at

@@ -172,6 +172,24 @@ async def test_a_moved_body_takes_the_newest_head_along() -> None:
     await store.close()
 
 
+async def test_a_head_that_changed_after_its_body_was_read_is_copied_as_it_is_now() -> None:
+    world = world_of()
+    store = await half_dead(world)
+    await store.maintain()  # reads ahead, and waits for a batch to ride on
+    assert store.stats().victim == 1
+    slot = store.slots.find(1, key(1))
+    store.slots.attempt[slot] = 78
+    await commit(store, states=[slot])
+    await maintain(world, store, 3)
+    assert 1 not in segments(world)
+
+    await world.kill(store)
+    store = await world.open()
+
+    assert heads(store)[1, 1][2] == 78
+    await store.close()
+
+
 async def test_a_delete_is_copied_while_what_it_deleted_is_on_disk() -> None:
     world = world_of()
     store = await world.writer()

@@ -76,13 +76,13 @@ async def test_an_open_that_only_reads_leaves_the_index_file_as_it_is() -> None:
     await store.close()
     vfs = world.vfs
     assert isinstance(vfs, SimVFS)
-    left = vfs.visible_files()
+    left = vfs.visible_files()["/store/index.hix"]
 
     store = await world.open()
     check_counts(store)
     await store.close()
 
-    assert vfs.visible_files() == left
+    assert vfs.visible_files()["/store/index.hix"] == left
     assert not (await world.open()).stats().is_building_index
 
 
@@ -135,7 +135,7 @@ async def test_a_flood_of_entries_waits_for_the_merge_instead_of_filling_ram() -
     for number in range(2000):
         await add(store, [number])  # and no maintenance
 
-    assert store.stats().recent_count < 2 * 50
+    assert store.stats().recent_count < 2 * 50 + 64  # it looks once for 64 records
     check_counts(store)
 
 
