@@ -13,7 +13,7 @@ from array import array
 from typing import Final, Protocol
 
 # Tables. A key is unique within its table.
-JOBS: Final = 1  # key: job id, 16 bytes; body: see sepp/journal.py
+JOBS: Final = 1  # key: job id, 16 bytes; body: see sepp/wire.py
 REASONS: Final = 2  # key: the job's id; body: the nack's reason in UTF-8
 DEDUP: Final = 3  # key: BLAKE2b-128 over queue and idempotency key; no body
 QUEUES: Final = 4  # key: queue number, 16 bytes big-endian; body: the name in UTF-8
