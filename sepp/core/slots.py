@@ -72,8 +72,8 @@ class SlotTable(Protocol):
         ...
 
     def find(self, table: int, key: bytes) -> int:
-        """Return the slot of a live entry, or -1. Never blocks: what is not in RAM was located
-        before.
+        """Return the slot of a live entry, or -1; at once, but for an old key whose page of the
+        index file is in no cache: that waits for one read.
         """
         ...
 
