@@ -113,6 +113,7 @@ class IndexFile:
             IndexDamaged: Delete the file.
             OSError: The page cannot be read; delete the file.
         """
+        # `bucket` and `_offset` in line: most finds of an old key end here.
         bucket = key_hash & (2 * self._half - 1)
         if bucket >= self.bucket_count:
             bucket &= self._half - 1

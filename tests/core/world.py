@@ -15,10 +15,10 @@ from sepp.core.commands import (
     Sweep,
 )
 from sepp.core.limits import QueueLimits
-from sepp.core.lookups import lookups
 from sepp.core.machine import Machine
 from sepp.core.outcomes import Accepted, Done, Enqueued, Leased, LeasedJob, Outcome, Parked, Swept
 from sepp.core.slots import JOBS, QUEUES
+from tests.core.lookups import lookups
 from tests.fakes.slots import FakeSlots
 
 START_MS = 1_800_000_000_000
