@@ -5,7 +5,7 @@ a byte is written. `write` puts frames on the disk, oldest first. Nothing here s
 
 Rules:
 - Frames reach the disk in the order they were made: no hole, whoever wants which of them written.
-- The last frame of a segment carries SEAL, where there is room for it, and is synced before the next
+- The last frame of a segment carries SEAL, if there is room for it, and is synced before the next
   segment gets its first.
 - The first failure is final (`failure`): nothing may be written behind a write that failed.
 """
