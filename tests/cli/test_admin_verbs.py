@@ -111,6 +111,17 @@ def test_a_queue_is_declared_emptied_and_deleted(both: Both) -> None:
     assert "why" in both.admin.run("audit", "--limit", "2")
 
 
+def test_a_port_that_is_no_admin_listener_is_one_line_and_a_code(
+    both: Both, tmp_path: Path
+) -> None:
+    grpc_port = Verbs(tmp_path, "--admin", f"http://{both.server.address}")
+
+    shown = grpc_port.run("queues", code=1)
+
+    assert "is the admin listener there?" in shown
+    assert shown.count("\n") == 1
+
+
 def test_top_shows_what_is_there(both: Both) -> None:
     both.kill_jobs("a")
 
