@@ -22,6 +22,7 @@ class Lane(Enum):
     COMMIT = "commit"  # one at a time by the nature of a log
     READ = "read"
     MAINTENANCE = "maintenance"
+    SNAPSHOT = "snapshot"  # mostly syncs; nobody waits for it
 
 
 class RunInWorker(Protocol):
@@ -37,6 +38,7 @@ class TrioWorkers:
         self._limiters = {
             Lane.READ: trio.CapacityLimiter(2),
             Lane.MAINTENANCE: trio.CapacityLimiter(1),
+            Lane.SNAPSHOT: trio.CapacityLimiter(1),
         }
         self._commits = _KeptThread()
 

@@ -19,6 +19,7 @@ DEDUP: Final = 3  # key: BLAKE2b-128 over queue and idempotency key; no body
 QUEUES: Final = 4  # key: queue number, 16 bytes big-endian; body: the name in UTF-8
 CLOSING: Final = 5  # key: queue number; no body
 AUDIT: Final = 6  # key: sequence number, 16 bytes big-endian; body: one audit entry
+ROW_TABLES: Final = (REASONS, DEDUP, QUEUES, CLOSING, AUDIT)  # all but JOBS
 
 # States of a job. Entries of other tables are LIVE.
 FREE: Final = 0

@@ -111,13 +111,10 @@ class World:
         self.step_wall(skew_ms)
         self.slots = FakeSlots(self.slots.disk)
         self.machine = self._new_machine()
-        live = list(self.slots.live())
-        names = {
-            self.slots.queue[slot]: self.slots.body(slot).decode()
-            for slot in live
-            if self.slots.table(slot) == QUEUES
-        }
-        self.machine.restore(live, names, self.now())
+        rows = self.slots.rows()
+        names = {self.slots.queue[slot]: self.slots.body(slot).decode() for slot in rows[QUEUES]}
+        job_count = len(self.slots.live()) - sum(map(len, rows.values()))
+        self.machine.restore(rows, job_count, names, self.now())
         self.machine.check()
 
     def has_writes(self) -> bool:
