@@ -62,10 +62,12 @@ class Committer:
         journal: Joins machine and store.
         clock: Read for each command, at most once a millisecond.
         capacity: Commands that may wait for a group to have room.
-        flush: Called once after the answers of a group were given.
+        flush: Sends what was answered; called every FLUSH_ANSWERS answers, and after a group's
+            last.
 
     Attributes:
         is_memory_short: Set from outside: no new jobs for now.
+        statistics: Commits so far.
     """
 
     def __init__(

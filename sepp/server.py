@@ -146,7 +146,7 @@ class _Process:
                     await self._serve(store, front)
                 finally:
                     with trio.CancelScope(shield=True):  # bounded by the disk
-                        await store.close()
+                        await store.close(self.journal.has_writes)
             nursery.cancel_scope.cancel()
         log.info("queue server stopped")
 

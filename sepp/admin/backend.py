@@ -206,6 +206,19 @@ class AuditRow:
 AuditBuilder = Callable[[list[Outcome]], bytes | None]
 
 
+class BackupFailedError(Exception):
+    """No backup was made and nothing of one is left; the text says why."""
+
+
+@define
+class BackupMade:
+    """A backup of the whole store."""
+
+    last_lsn: int
+    segment_count: int
+    byte_count: int
+
+
 class CommandRefusedError(Exception):
     """The server could not take the commands: nothing of them happened. Its text says why.
 
@@ -317,6 +330,14 @@ class Backend(Protocol):
 
         Raises:
             CommandRefusedError: Nothing was applied.
+        """
+        ...
+
+    async def backup(self, directory: str) -> BackupMade:
+        """Copy the store to a new directory on this machine, durably.
+
+        Raises:
+            BackupFailedError: It could not be.
         """
         ...
 

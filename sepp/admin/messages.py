@@ -285,6 +285,16 @@ class PurgedBody(Answer):
     audit_seq: int | UnsetType = UNSET
 
 
+class BackupBody(Answer):
+    """A backup is complete, and is up to this LSN; `sepp-trio store verify` checks it."""
+
+    directory: str
+    last_lsn: int
+    segments: int
+    bytes: int
+    audit_seq: int | UnsetType = UNSET
+
+
 # Configuration
 
 

@@ -47,6 +47,12 @@ class PayloadForm(Request):
     data_text: str | UnsetType = UNSET
 
 
+class BackupForm(Request):
+    """Where a backup goes: a new or empty directory on the server's machine, from the root on."""
+
+    directory: Annotated[str, Meta(max_length=4095, pattern=r"^/[^\x00]*$")]
+
+
 class EnqueueBody(Request):
     """A job to enqueue."""
 

@@ -7,7 +7,6 @@ from sepp._generated import queue_pb2 as pb
 from tests.conformance.client import DEAD_LETTER, DEFAULT, SocketClient, job, later
 
 SOME_ID = "01234567-89ab-4def-8123-456789abcdef"
-NO_STRATEGY = pb.NackRetry()
 INVALID = StatusCode.INVALID_ARGUMENT
 
 # Fact -> directive (None: absent), attempts allowed, dead-lettered, cause.

@@ -29,7 +29,6 @@ LAYERS = (
     (
         "sepp.admin",
         "sepp.calls",
-        "sepp.health",
         "sepp.memory",
         "sepp.metrics",
         "sepp.opening",
@@ -81,7 +80,7 @@ CLOSED = {
     "sepp.http1": (),
     "sepp.quoting": (),
     "sepp.wire": ("sepp._generated",),
-    "sepp.journal": ("segstore", "sepp.core", "sepp.config", "sepp.wire", "sepp._generated"),
+    "sepp.journal": ("segstore", "sepp.core"),
 }
 
 # Clock, randomness, threads, files and sockets have no place in core: it gets them as arguments.

@@ -66,7 +66,7 @@ async def _ask(view: View, verb: str, state: State, keys: list[str]) -> Response
         fields=[("key", key) for key in keys] + [("state", state.value)],
         back=_back(view, state),
         is_danger=verb != "requeue",
-        action=view.request.url.path,
+        action=view.path,
         button=f"{words[0]} {wording.count(len(keys))}",
     )
 
@@ -178,7 +178,7 @@ async def _move_all(view: View, verb: actions.DeadVerb) -> Response:
         total=total,
         fields=[*fields, ("why", _reason(view))],
         back=_back(view, State.DEAD_LETTER),
-        action=view.request.url.path,
+        action=view.path,
     )
 
 
@@ -208,7 +208,7 @@ def _ask_all(
         error=error,
         fields=[*fields, ("scope", "all"), ("until", str(until_ms)), ("total", str(total))],
         back=_back(view, State.DEAD_LETTER),
-        action=view.request.url.path,
+        action=view.path,
         why=_reason(view),
         api_filter=_api_filter(jobs.filter_of(values, view.now_ms)),
     )
@@ -248,7 +248,7 @@ async def release(view: View) -> Response:
             id=str(uuid.UUID(bytes=parsed)),
             lease=view.text("lease"),
             back=back,
-            action=view.request.url.path,
+            action=view.path,
         )
     result = await actions.release(view.site, view.actor, queue, job_id, attempt, _reason(view))
     text = f"Released {job_id[:8]}. " + (

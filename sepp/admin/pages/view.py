@@ -50,6 +50,17 @@ def with_query(path: str, **query: object) -> str:
     return f"{path}?{urlencode(kept)}" if kept else path
 
 
+def path_of(request: Request) -> str:
+    """Return the path of a request as part of a URL: decoded, a name in it may hold ?, # or %."""
+    return quote(request.scope["path"])
+
+
+def here(request: Request) -> str:
+    """Return a URL that leads where this request led, with its query."""
+    query = request.url.query
+    return f"{path_of(request)}?{query}" if query else path_of(request)
+
+
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """Return the one template environment: everything is escaped, nothing undefined passes."""
@@ -136,10 +147,14 @@ class View:
         return self.request.query_params
 
     @property
+    def path(self) -> str:
+        """The path, as part of a URL."""
+        return path_of(self.request)
+
+    @property
     def here(self) -> str:
         """The path with its query, to come back to."""
-        url = self.request.url
-        return f"{url.path}?{url.query}" if url.query else url.path
+        return here(self.request)
 
     def text(self, name: str, longest: int = 2048) -> str:
         """Return a field of the posted form, cut to `longest` characters."""
