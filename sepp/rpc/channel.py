@@ -279,7 +279,9 @@ class Channel:
             self.is_leaving = True
             self._why_closed = f"the server is leaving, GOAWAY code {event.error_code}"
         elif kind is http2.ConnectionClosed:
-            self.close("left", self._why_closed or "the HTTP/2 session ended")
+            is_greeted = self._ready.is_set()
+            why = "the HTTP/2 session ended" if is_greeted else "no HTTP/2 came from there"
+            self.close("left", self._why_closed or why)
 
     def flush(self) -> None:
         """Send what is queued."""

@@ -128,15 +128,16 @@ def test_who_looks_for_dead_letters_is_told_that_none_are_kept(
             assert (process.returncode, err.count("keeps no dead letters")) == (0, count), err
 
 
-def test_a_port_that_is_no_admin_listener_is_one_line_and_a_code(
-    both: Both, tmp_path: Path
-) -> None:
+def test_the_wrong_one_of_both_ports_is_one_line_and_a_code(both: Both, tmp_path: Path) -> None:
     grpc_port = Verbs(tmp_path, "--admin", f"http://{both.server.address}")
+    admin_port = Verbs(tmp_path, "--addr", both.admin.common[1].removeprefix("http://"))
 
-    shown = grpc_port.run("queues", code=1)
+    as_admin = grpc_port.run("queues", code=1)
+    as_grpc = admin_port.run("enqueue", "q", "t", code=1)
 
-    assert "is the admin listener there?" in shown
-    assert shown.count("\n") == 1
+    assert "is the admin listener there?" in as_admin
+    assert "no HTTP/2 came from there" in as_grpc
+    assert (as_admin + as_grpc).count("\n") == 2
 
 
 def test_top_shows_what_is_there(both: Both) -> None:
