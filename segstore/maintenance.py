@@ -81,8 +81,8 @@ class Maintenance:
                 await self._drop_dead()
                 wait_ms = _SOON_MS  # there may be another
             settle_ms = await self._settle(self.clock_ms())
-            if self._leaving:
-                wait_ms = _SOON_MS
+            if self._leaving or free < 2 * self.options.enough_bytes:
+                wait_ms = _SOON_MS  # or what is kept for acks would be gone before the next look
             return settle_ms if wait_ms is None else min(wait_ms, settle_ms)
         finally:
             self._is_running = False

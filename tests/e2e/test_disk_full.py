@@ -125,8 +125,9 @@ async def nack_until_refused(client: Client) -> int:
 
     async def nack_all() -> None:
         while not refusals:
+            jobs = await client.reserve("q", max_jobs=64)
             async with trio.open_nursery() as nursery:
-                for job in await client.reserve("q", max_jobs=64):
+                for job in jobs:
                     nursery.start_soon(nack, job)
         raise refusals[0]
 
