@@ -94,13 +94,15 @@ class Maintenance:
         """
         writer = self.writer
         try:
-            free = await self.flusher.run_in_worker(
-                lambda: writer.vfs.free_bytes(writer.directory), Lane.MAINTENANCE
-            )
+            free = await self.flusher.run_in_worker(self._free_bytes, Lane.MAINTENANCE)
         except OSError as problem:
             raise writer.fail(problem, "nothing is acknowledged any more") from problem
         self.judge_room(free)
         return free
+
+    def _free_bytes(self) -> int:
+        self.writer.check_place()
+        return self.writer.vfs.free_bytes(self.writer.directory)
 
     def judge_room(self, free: int) -> None:
         """Set `room` from the free bytes, with hysteresis."""
@@ -205,6 +207,7 @@ class Maintenance:
 
     def _make(self, spare: Spare, segment_bytes: int) -> None:
         writer, options = self.writer, self.options
+        writer.check_place()
         spare.file = make_file(
             writer.vfs,
             writer.directory,

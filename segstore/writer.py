@@ -9,6 +9,7 @@ Rules:
 - The first failure is final (`failure`): nothing may be written behind a write that failed.
 """
 
+import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class LogWriter:
         state: Where the log stands.
         segments: Live ones by id; new ones are added.
         next_segment: An id never used before.
+        lock: The locked file of the directory.
         clock_ms: Wall clock, for the headers of new segments only.
         entropy: Source of salts.
     """
@@ -74,6 +76,7 @@ class LogWriter:
         segments: dict[int, Segment],
         next_segment: int,
         *,
+        lock: File,
         clock_ms: Callable[[], int],
         entropy: Callable[[int], bytes],
         counters: Counters,
@@ -94,6 +97,7 @@ class LogWriter:
         self._layout = layout
         self._state = state
         self._next_segment = next_segment
+        self._lock = lock
         self._clock_ms = clock_ms
         self._entropy = entropy
         self._counters = counters
@@ -362,10 +366,16 @@ class LogWriter:
         """Make the file of a segment for which no spare was ready, without filling it."""
         assert segment.spare is not None
         encoded = segment.spare.encoded
+        self.check_place()
         segment.file = make_file(
             self.vfs, self.directory, segment.path, encoded, prealloc="none", segment_bytes=0
         )
         return segment.file
+
+    def check_place(self) -> None:
+        """Raise OSError if another directory took our place: two logs would be mixed up there."""
+        if not self._lock.is_in_place():
+            raise OSError(errno.ESTALE, "the directory was taken away or replaced", self.directory)
 
     def sync(self, segment: Segment) -> None:
         """Make all that was written to a segment durable.
