@@ -20,7 +20,8 @@ from segstore.errors import StoreDamaged, TargetRefused
 from segstore.layout import FORMAT_NAME, HeadLayout, segment_name
 from segstore.local import SegmentEnd
 from segstore.manifest import Manifest, write_durably
-from segstore.recovery import LogEnd, Recovery
+from segstore.recovered import LogEnd
+from segstore.recovery import Recovery
 from segstore.segment import write_all
 from segstore.vfs import VFS, File
 from segstore.walk import layout_of

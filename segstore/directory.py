@@ -14,7 +14,6 @@ from segstore.layout import (
     INDEX_NAME,
     LOCK_NAME,
     QUARANTINE_NAME,
-    SNAPSHOT_PREFIX,
     TMP_SUFFIX,
     FormatMarker,
     decode_format,
@@ -22,6 +21,7 @@ from segstore.layout import (
     segment_of,
 )
 from segstore.segment import write_all
+from segstore.snapshot_file import snapshot_lsn
 from segstore.vfs import VFS, File, process_id
 
 _KNOWN_NAMES: Final = frozenset({LOCK_NAME, FORMAT_NAME, QUARANTINE_NAME, INDEX_NAME, BACKUP_NAME})
@@ -39,6 +39,11 @@ class Directory:
     def segment_path(self, segment: int) -> str:
         """Return the path of a segment's file."""
         return f"{self.path}/{segment_name(segment)}"
+
+    def snapshot_paths(self) -> list[str]:
+        """Return the paths of the snapshots, newest first."""
+        names = [name for name in self.names if snapshot_lsn(name) is not None]
+        return [f"{self.path}/{name}" for name in sorted(names, reverse=True)]
 
 
 @dataclass(slots=True)
@@ -135,7 +140,7 @@ def is_known(name: str) -> bool:
     """Whether a file of this name has a meaning in the directory of a store."""
     return (
         name in _KNOWN_NAMES
-        or name.startswith(SNAPSHOT_PREFIX)
+        or snapshot_lsn(name) is not None
         or name.endswith(TMP_SUFFIX)
         or segment_of(name) is not None
     )
@@ -165,7 +170,7 @@ def kept_from_writers(vfs: VFS, path: str) -> Iterator[None]:
 
 
 def _holder(file: File) -> str:
-    return file.pread(32, 0).decode("ascii", "replace").strip() or "unknown"
+    return file.pread(32, 0).decode("ascii", "replace").strip().lstrip("0") or "unknown"
 
 
 def make_directory(vfs: VFS, path: str) -> None:

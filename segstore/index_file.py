@@ -113,6 +113,7 @@ class IndexFile:
             IndexDamaged: Delete the file.
             OSError: The page cannot be read; delete the file.
         """
+        # `bucket` and `_offset` in line: most finds of an old key end here.
         bucket = key_hash & (2 * self._half - 1)
         if bucket >= self.bucket_count:
             bucket &= self._half - 1
@@ -324,10 +325,10 @@ class IndexFile:
 
 def set_recent(columns: Columns, slots: Iterable[int]) -> None:
     """Make the entries of these slots the recent ones."""
-    keys, tables = columns.keys, columns.tables
+    keys, tables = bytes(columns.keys), columns.tables
     recent: list[dict[bytes, int]] = [{} for _ in range(256)]
     for slot in slots:
-        recent[tables[slot]][bytes(keys[slot << 4 : (slot << 4) + 16])] = slot
+        recent[tables[slot]][keys[slot << 4 : (slot << 4) + 16]] = slot
     columns.recent[:] = recent
 
 

@@ -22,6 +22,7 @@ QUARANTINE_NAME: Final = "quarantine"
 BACKUP_NAME: Final = "BACKUP"  # what a backup holds; gone once it was opened
 INDEX_NAME: Final = "index.hix"  # derived; may be deleted at any time
 SNAPSHOT_PREFIX: Final = "snap-"  # derived too
+SNAPSHOT_SUFFIX: Final = ".snap"
 TMP_SUFFIX: Final = ".tmp"
 
 SEGMENT_MAGIC: Final = b"SEGSTOR1"

@@ -10,7 +10,7 @@ from segstore.layout import SEGMENT_HEADER_BYTES
 from segstore.local import SegmentEnd
 from segstore.maintenance import Maintenance
 from segstore.manifest import Manifest
-from segstore.recovery import LogEnd
+from segstore.recovered import LogEnd
 from segstore.scan import LogState
 from segstore.vfs import VFS
 from segstore.workers import Lane

@@ -29,6 +29,7 @@ _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PAUSE_MS: Final = 1000  # nothing is due before
 _SOON_MS: Final = 20  # a commit comes along, if there are any
 _DROP_ROUNDS: Final = 8  # in one call of `maintain`
+_NOTE_BYTES: Final = 512
 _FIRST_BYTES_MIN: Final = 16 << 10  # of a segment, on a full disk
 
 
@@ -147,6 +148,11 @@ class Maintenance:
         ahead = spare.allocated if spare is not None and spare.file is not None else 0
         return max(0, space) + ahead
 
+    def _is_short(self) -> bool:
+        """Whether there may be no space even for a few local records."""
+        note_bytes = _NOTE_BYTES + 24 * len(self.writer.segments)
+        return self.room is not Room.OK and self._space() < note_bytes
+
     async def make_first(self) -> None:
         """On a nearly full disk, set space aside for the first segment, as much as there is.
 
@@ -230,7 +236,7 @@ class Maintenance:
 
     async def _drop_rounds(self) -> None:
         for _ in range(_DROP_ROUNDS):
-            if not self._leaving and not self._choose_dead():
+            if not self._leaving and (self._is_short() or not self._choose_dead()):
                 return
             frame = self._leaving_frame
             assert frame is not None
@@ -295,7 +301,7 @@ class Maintenance:
         if flusher.counters.records != self._record_count:
             self._record_count = flusher.counters.records
             self._quiet_since_ms = now_ms
-        if writer.is_last_idle:
+        if writer.is_last_idle or self._is_short():
             return min(_PAUSE_MS, options.buffer_sync_ms)
         quiet_ms = now_ms - self._quiet_since_ms
         if 0 <= quiet_ms < options.idle_sync_ms or writer.unwritten or active.synced < active.end:

@@ -18,9 +18,10 @@ class Options:
     """Choices of the one who opens a store. None of them is on disk.
 
     Attributes:
-        persist: What `commit` waits for. `sync_all`: fsync. `sync_data`: the same for all that is
-            needed to read it back (RWF_DSYNC). `buffer`: the operating system has it; a crash of
-            the process loses nothing, a power cut may lose what is younger than `buffer_sync_ms`.
+        persist: What `commit` waits for. `sync_all`: what fsync promises (RWF_SYNC). `sync_data`:
+            the same for all that is needed to read it back (RWF_DSYNC). `buffer`: the operating
+            system has it; a crash of the process loses nothing, a power cut may lose what is
+            younger than `buffer_sync_ms`.
         segment_bytes: Wanted size of a segment; a batch larger than that makes a larger one.
         prealloc: How the space of a segment made ahead is filled: `zero` makes later syncs cheap,
             `fallocate` only reserves, `none` does neither (btrfs, zfs).
@@ -31,6 +32,8 @@ class Options:
             of RAM each.
         compact_bytes_s: Pace of copying what still counts in mostly dead segments, bytes a second;
             raised while the disk holds much too much. 0: only wholly dead segments are dropped.
+        snapshot_log_bytes: After so many bytes of log, or four times the size of a snapshot if that
+            is more, or what is as slow to replay, the next snapshot is written. 0: none is.
         batch_bytes_max: What is committed between two looks at the free space may take so much;
             new bodies are refused while there is less, or less than two segments.
         salvage_command: The whole command that the message of a refused open names.
@@ -44,6 +47,7 @@ class Options:
     idle_sync_ms: int = 50
     recent_entries_max: int = 131_072
     compact_bytes_s: int = 8 << 20
+    snapshot_log_bytes: int = 256 << 20
     batch_bytes_max: int = 0
     salvage_command: str = ""
 
@@ -125,6 +129,9 @@ class StoreStatistics:
         body_damaged_count: Bodies whose CRC did not match, at the open and since.
         recovered_record_count, cut_bytes: What the open replayed, and cut from a torn tail.
         recent_count, bucket_count: Entries found without the index file, and its buckets.
+        snapshot_count: Snapshots written.
+        snapshot_bytes, snapshot_lsn: Size of the newest, and the LSN it begins behind; 0: none.
+        snapshot_ms: How long the last one took to be written.
         is_building_index: Whether old entries are still searched for without one.
         room: See `Store.room`.
         is_failed: Whether the store has failed for good.
@@ -154,6 +161,10 @@ class StoreStatistics:
     cut_bytes: int
     recent_count: int
     bucket_count: int
+    snapshot_count: int
+    snapshot_bytes: int
+    snapshot_lsn: int
+    snapshot_ms: int
     is_building_index: bool
     room: Room
     is_failed: bool
@@ -176,4 +187,8 @@ class Counters:
     body_reads: int = 0
     bodies_damaged: int = 0
     recovered_records: int = 0
+    snapshots: int = 0
+    snapshot_bytes: int = 0
+    snapshot_lsn: int = 0
+    snapshot_ms: int = 0
     cut_bytes: int = 0

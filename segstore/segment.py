@@ -152,9 +152,11 @@ def make_file(
     return file
 
 
-def write_all(file: File, data: bytes, offset: int, *, is_dsync: bool = False) -> None:
+def write_all(
+    file: File, data: bytes, offset: int, *, is_dsync: bool = False, with_times: bool = False
+) -> None:
     """Write all of `data`; a short write is an error (ENOSPC), never retried."""
-    count = file.pwritev([data], offset, is_dsync=is_dsync)
+    count = file.pwritev([data], offset, is_dsync=is_dsync, with_times=with_times)
     if count != len(data):
         raise OSError(errno.ENOSPC, f"short write: {count} of {len(data)} bytes", file.path)
 

@@ -12,7 +12,10 @@ Rules:
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import compress
+from struct import Struct
 from sys import byteorder
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +28,8 @@ ABSENT: Final = -1
 UNKNOWN: Final = -2
 
 _GROWTH_SLOTS: Final = 4096
+_SPARSE_MIN: Final = 65_536
+_SPARSE_FACTOR: Final = 4
 
 
 class Slots:
@@ -35,7 +40,7 @@ class Slots:
     """
 
     def __init__(self, layout: HeadLayout) -> None:
-        self._layout = layout
+        self.layout: Final = layout
         self.heads: list[array[int]] = [array(typecode) for _, typecode in layout.fields]
         self.keys = bytearray()
         self.tables = array("B")
@@ -154,13 +159,101 @@ class Slots:
         """Return the slots that were used and are free now."""
         return self._free
 
-    def scan(self) -> Iterator[int]:
-        """Yield the slots of all entries that are in a batch, in no order to rely on."""
-        return (slot for slot, lsn in enumerate(self.lsn) if lsn)
+    def scan(self, table: int | None = None) -> Iterator[int]:
+        """Yield the slots of all entries that are in a batch, in no order to rely on.
+
+        Args:
+            table: Only of this one.
+        """
+        if table is None:
+            return compress(range(self._unused), self.lsn)
+        slots = list(compress(range(self._unused), self.flags_of(table)))
+        return compress(slots, map(self.lsn.__getitem__, slots))
+
+    def body_sizes(self) -> dict[tuple[int, int], int]:
+        """Return how many entries that are in a batch have which segment and body length."""
+        pairs = array("Q", bytes(8)) * self._unused
+        low, high = (0, 1) if byteorder == "little" else (1, 0)
+        with memoryview(pairs).cast("B") as view, view.cast("I") as halves:
+            halves[low::2] = memoryview(self.body_length)[: self._unused]
+            halves[high::2] = memoryview(self.segment)[: self._unused]
+        counts = Counter(compress(pairs, self.lsn))  # half the time it takes with tuples
+        return {(pair >> 32, pair & 0xFFFFFFFF): count for pair, count in counts.items()}
 
     def changed_since(self, lsn: int) -> Iterator[int]:
         """Yield the slots whose last change has a higher LSN."""
-        return (slot for slot, changed in enumerate(self.lsn) if changed > max(0, lsn))
+        least = max(0, lsn)
+        return (slot for slot, changed in enumerate(self.lsn) if changed > least)
+
+    def copy(self, start: int, stop: int) -> "list[bytearray | array[int]]":
+        """Return the part of each column from one slot to another, for a snapshot: keys first."""
+        columns = self.columns()
+        return [self.keys[start << 4 : stop << 4], *[column[start:stop] for column in columns]]
+
+    def take_over(self, used_count: int, parts: Sequence[tuple[int, int, memoryview]]) -> None:
+        """Fill an empty table from a snapshot; no entry is recent then.
+
+        Args:
+            used_count: How many slots were ever used.
+            parts: First slot, number of slots, and what `copy` returned, one behind the other, each
+                column from an 8-aligned offset on. Slots that no part speaks of are free.
+        """
+        self._grow(used_count)
+        self._unused = used_count
+        columns: list[bytearray | array[int]] = [self.keys, *self.columns()]
+        sizes = [KEY_BYTES, *[column.itemsize for column in self.columns()]]
+        for start, count, data in parts:
+            at = 0
+            for column, size in zip(columns, sizes, strict=True):
+                with memoryview(column).cast("B") as view:
+                    view[start * size : (start + count) * size] = data[at : at + count * size]
+                at += (count * size + 7) & ~7
+        if byteorder == "big":  # the disk is little-endian
+            for column in columns[1:]:
+                assert isinstance(column, array)
+                column.byteswap()
+        self.find_free()
+
+    def find_free(self) -> None:
+        """Find the free slots anew, the lowest to be given out first."""
+        self._free = array("I", compress(range(self._unused), self.flags_of(0)))
+        self._free.reverse()
+
+    def is_sparse(self) -> bool:
+        """Whether so much of the table is free that it is worth to give entries other slots."""
+        return self._unused > _SPARSE_MIN and len(self) * _SPARSE_FACTOR < self._unused
+
+    def renumber(self) -> None:
+        """Give all entries the lowest slots, and memory back; for an open. None is recent then."""
+        taken = self.tables[: self._unused].tobytes().translate(bytes(1) + b"\1" * 255)
+        keys = [key for (key,) in Struct(f"{KEY_BYTES}s").iter_unpack(self.keys)]
+        self.keys[:] = b"".join(compress(keys, taken))
+        for column in self.columns():
+            column[:] = array(column.typecode, compress(column, taken))
+        self.recent[:] = [{} for _ in range(256)]
+        self._unused = self._count = len(self.tables)
+        self._free = array("I")
+
+    def flags_of(self, table: int) -> bytes:
+        """Return 1 for each slot that belongs to a table, 0 for each other; table 0: free."""
+        flags = bytearray(256)
+        flags[table] = 1
+        return self.tables[: self._unused].tobytes().translate(flags)
+
+    def heads_as_rows(self) -> bytearray:
+        """Return packed heads as `load_heads` takes them."""
+        stride = self.layout.head_bytes
+        rows = bytearray(stride * self._unused)
+        with memoryview(rows) as view:
+            for index, offset in enumerate(self.layout.offsets):
+                size = self.layout.item_bytes(index)
+                column = self.heads[index][: self._unused]
+                if byteorder == "big":  # the disk is little-endian
+                    column.byteswap()
+                typecode: Any = column.typecode
+                with view.cast(typecode) as items:
+                    items[offset // size :: stride // size] = memoryview(column)
+        return rows
 
     def load_heads(self, rows: bytearray) -> None:
         """Set the head columns from packed heads, one for each slot ever used.
@@ -168,12 +261,12 @@ class Slots:
         Args:
             rows: Heads as they lie in records, by slot.
         """
-        stride = self._layout.head_bytes
+        stride = self.layout.head_bytes
         assert len(rows) == stride * self._unused
         view = memoryview(rows)
-        for index, offset in enumerate(self._layout.offsets):
-            typecode: Any = self._layout.fields[index][1]
-            size = self._layout.item_bytes(index)
+        for index, offset in enumerate(self.layout.offsets):
+            typecode: Any = self.layout.fields[index][1]
+            size = self.layout.item_bytes(index)
             values = array(
                 typecode, view.cast(typecode)[offset // size :: stride // size].tobytes()
             )
@@ -181,9 +274,9 @@ class Slots:
                 values.byteswap()
             self.heads[index][: self._unused] = values
 
-    def _columns(self) -> "list[array[int]]":
+    def columns(self) -> "list[array[int]]":
+        """Return all columns but the keys, in the order of a snapshot (FORMAT.md)."""
         return [
-            *self.heads,
             self.tables,
             self.segment,
             self.offset8,
@@ -191,10 +284,11 @@ class Slots:
             self.body_crc,
             self.lsn,
             self.head_segment,
+            *self.heads,
         ]
 
     def _grow(self, count: int) -> None:
         self._count += count
         self.keys.extend(bytes(KEY_BYTES * count))
-        for column in self._columns():
+        for column in self.columns():
             column.frombytes(bytes(column.itemsize * count))

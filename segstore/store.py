@@ -19,7 +19,7 @@ from segstore.bodies import BodyCache, BodyReader
 from segstore.builder import Builder
 from segstore.built import Batch
 from segstore.compaction import Compactor, HasChanges
-from segstore.directory import OpenDirectory, open_directory
+from segstore.directory import OpenDirectory
 from segstore.errors import BodyDamaged, StoreError
 from segstore.flusher import Flusher
 from segstore.hash_index import HashIndex
@@ -28,38 +28,18 @@ from segstore.live_backup import back_up_live
 from segstore.local import Note
 from segstore.maintenance import Maintenance
 from segstore.manifest import Manifest
+from segstore.opening import open_log
 from segstore.options import Counters, Options, Position, Room, StoreStatistics
-from segstore.recovery import Progress, Recovered, Recovery
+from segstore.recovered import Recovered
+from segstore.recovery import Progress
 from segstore.segment import close_all
 from segstore.slots import Slots
+from segstore.snapshot import Snapshots
 from segstore.statistics import collect
 from segstore.usage import Usage
 from segstore.vfs import VFS, RealVFS
 from segstore.workers import Lane, RunInWorker, TrioWorkers
 from segstore.writer import LogWriter
-
-
-def _open_index(
-    vfs: VFS,
-    directory: OpenDirectory,
-    recovered: Recovered,
-    run_in_worker: RunInWorker,
-    entropy: Callable[[int], bytes],
-    options: Options,
-) -> HashIndex:
-    """Use the index file if it fits what was recovered; otherwise it is built anew later."""
-    slots = recovered.slots
-    index = HashIndex(
-        slots,
-        vfs=vfs,
-        directory=directory.path,
-        store_uuid=directory.marker.store_uuid,
-        entropy=entropy,
-        run_in_worker=run_in_worker,
-        recent_max=options.recent_entries_max,
-    )
-    index.open(slots.changed_since(recovered.state.last_lsn - index.recent_max))
-    return index
 
 
 class Store:
@@ -90,7 +70,7 @@ class Store:
         self._entropy = entropy
         self._segments = {segment.id: segment for segment in recovered.segments}
         self._counters = Counters(
-            recovered_records=recovered.record_count,
+            recovered_records=recovered.replayed.record_count,
             cut_bytes=recovered.cut_bytes,
             bodies_damaged=len(recovered.damaged_bodies),
         )
@@ -127,6 +107,8 @@ class Store:
         self._maintenance = Maintenance(
             self._writer, self._flusher, self._usage, self._compactor, options, clock_ms
         )
+        parts = (self._writer, self._flusher, self._usage, self.slots)
+        self._snapshots = Snapshots(*parts, clock_ms, recovered.replayed)
         self._is_closed = False
 
     @classmethod
@@ -164,24 +146,19 @@ class Store:
         disk: VFS = vfs or RealVFS()
         run = run_in_worker or TrioWorkers()
 
-        def recover() -> tuple[OpenDirectory, Recovered, HashIndex, int]:
-            directory = open_directory(disk, path, clock_ms=clock_ms, entropy=entropy)
-            try:
-                recovery = Recovery(
-                    disk,
-                    directory,
-                    layout,
-                    salvage_command=chosen.salvage_command,
-                    on_progress=on_progress,
-                )
-                recovered = recovery.run()
-                index = _open_index(disk, directory, recovered, run, entropy, chosen)
-                return directory, recovered, index, disk.free_bytes(path)
-            except BaseException:
-                directory.lock.close()
-                raise
-
-        directory, recovered, index, free = await run(recover, Lane.MAINTENANCE)
+        directory, recovered, index, free = await run(
+            lambda: open_log(
+                disk,
+                path,
+                layout,
+                chosen,
+                run,
+                clock_ms=clock_ms,
+                entropy=entropy,
+                on_progress=on_progress,
+            ),
+            Lane.MAINTENANCE,
+        )
         parts = (directory, layout, chosen, disk, recovered, index, run)
         store = cls(*parts, clock_ms=clock_ms, entropy=entropy)
         store._maintenance.judge_room(free)
@@ -245,6 +222,8 @@ class Store:
         frame = self._builder.build(writer, puts, states, gone, clock_ms)
         if gone:
             self._cache.forget(gone)
+        if self._snapshots.wants_copy:
+            self._snapshots.copy()
         if frame is None:
             return Batch(first_lsn, 0, clock_ms, 0, None)
         assert frame.bodies is not None
@@ -279,9 +258,9 @@ class Store:
         await trio.lowlevel.checkpoint()
         await self._index.locate(keys)
 
-    def scan(self) -> Iterator[int]:
-        """Yield the slot of each live entry that is in a batch, in no order to rely on."""
-        return self.slots.scan()
+    def scan(self, table: int | None = None) -> Iterator[int]:
+        """Yield the slot of each live entry, of a table, that is in a batch; in no order."""
+        return self.slots.scan(table)
 
     def read_bodies_nowait(self, slots: Sequence[int]) -> list[bytes | None]:
         """Return bodies from RAM or page cache.
@@ -329,6 +308,9 @@ class Store:
         self._check()
         pause_ms = await self._maintenance.maintain(has_changes)
         if self._writer.active is not None:
+            if self.room() is Room.OK:
+                wait_ms = await self._snapshots.maintain(self._clock_ms(), has_changes)
+                pause_ms = pause_ms if wait_ms is None else min(wait_ms, pause_ms)
             await self._index.maintain()
             if self._index.has_work():
                 return 0
@@ -356,11 +338,14 @@ class Store:
         self._check()
         return await back_up_live(self._maintenance, target, self._clock_ms())
 
-    async def close(self) -> None:
+    async def close(self, has_changes: HasChanges | None = None) -> None:
         """Write what was built, note the clean end, and unlock the directory. Twice is harmless.
 
         On return everything is durable in every persist mode. A store that failed, or never became
         the writer, is only unlocked.
+
+        Args:
+            has_changes: As in `maintain`. Where it says no a snapshot is left for the next open.
 
         Raises:
             StoreFailed: writing failed now; the directory is unlocked all the same.
@@ -371,11 +356,21 @@ class Store:
             if self._writer.active is not None and self._writer.failure is None:
                 with trio.CancelScope(shield=True):  # bounded by the disk: two syncs, the index
                     await self._end_log()
-                    await self._flusher.run_in_worker(self._index.close, Lane.MAINTENANCE)
+                    is_settled = has_changes is not None and not has_changes()
+                    await self._flusher.run_in_worker(
+                        lambda: self._leave_shortcuts(is_settled), Lane.MAINTENANCE
+                    )
         finally:
             self._is_closed = True
             self._index.abandon()
+            self._snapshots.abandon()
             self._close_files()
+
+    def _leave_shortcuts(self, is_settled: bool) -> None:
+        """Write what makes the next open fast."""
+        self._index.close()
+        if is_settled:
+            self._snapshots.write_last()
 
     def _close_files(self) -> None:
         spare = self._writer.spare

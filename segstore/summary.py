@@ -73,6 +73,6 @@ def summarize(path: str, *, vfs: VFS, on_progress: Progress | None = None) -> Su
             found.slots,
             segments,
             sum(usage.needed_count(each.segment) for each in segments),
-            found.record_count,
+            found.replayed.record_count,
             found.cut_bytes,
         )

@@ -5,6 +5,7 @@ needed deletes: records that hold down a PUT of the same key in an older segment
 else is garbage. The rules that follow from it stand in `compaction.py`.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Collection
 
 from segstore.layout import aligned
@@ -23,7 +24,8 @@ class Usage:
 
     def __init__(self, record_bytes: int) -> None:
         self.record_bytes = record_bytes
-        self.live_bytes: dict[int, int] = {}  # of PUTs and STATEs
+        # Of PUTs and STATEs. A segment that holds neither may be unknown here.
+        self.live_bytes: defaultdict[int, int] = defaultdict(int)
         self.needed: Needed = {}
         self.victim = 0  # segment under compaction; 0: none
         self.is_copied = False  # whether all that counts in the victim has a copy elsewhere
@@ -42,14 +44,11 @@ class Usage:
         """
         live = dict.fromkeys(segments, 0)
         record_bytes = self.record_bytes
-        for lsn, segment, length, head in zip(
-            slots.lsn, slots.segment, slots.body_length, slots.head_segment, strict=True
-        ):
-            if lsn:
-                live[segment] += record_bytes + ((length + 7) & ~7)
-                if head:
-                    live[head] += record_bytes
-        self.live_bytes = live
+        for (segment, length), count in slots.body_sizes().items():
+            live[segment] += count * (record_bytes + ((length + 7) & ~7))
+        for head, count in Counter(filter(None, slots.head_segment)).items():
+            live[head] += count * record_bytes
+        self.live_bytes = defaultdict(int, live)
         self.needed = {}
         for segment, homes in needed.items():
             kept = {home: count for home, count in homes.items() if home in live}
@@ -92,7 +91,7 @@ class Usage:
 
     def drop(self, segment: int) -> None:
         """Forget a segment that is gone, and with it the need for deletes at home there."""
-        del self.live_bytes[segment]
+        self.live_bytes.pop(segment, None)
         self.needed.pop(segment, None)
         for other in list(self.needed):
             homes = self.needed[other]

@@ -1,7 +1,8 @@
 """Reading all of a store and saying all that is wrong with it. Changes nothing.
 
-Every frame of every live segment is read, its place in the log and its bodies are checked, and the
-index is held against the log. The last word on whether it opens has the code that opens.
+Every frame of every live segment is read, its place in the log and its bodies are checked, and
+snapshots and index are held against the log. The last word on whether it opens has the code that
+opens.
 """
 
 from collections.abc import Callable
@@ -25,8 +26,10 @@ from segstore.layout import (
 )
 from segstore.local import SegmentEnd
 from segstore.manifest import Manifest, decode_manifest
-from segstore.recovery import Recovered, Recovery
+from segstore.recovered import Recovered
+from segstore.recovery import Recovery
 from segstore.slots import Slots
+from segstore.snapshot_check import check_snapshots
 from segstore.survey import Survey
 from segstore.vfs import VFS
 from segstore.walk import Break, FoundBody, LogWalk, bodies_in, layout_of, load
@@ -143,9 +146,12 @@ class _Verification:
             return
         report.entry_count = len(recovered.slots)
         report.last_lsn = recovered.state.last_lsn
+        breaks, notes, slots = check_snapshots(self._vfs, self._directory, layout, recovered.slots)
+        report.breaks += breaks
+        report.notes += notes
         if INDEX_NAME in self._directory.names:
             path, uuid = self._directory.path, self._directory.marker.store_uuid
-            found = check_index(self._vfs, path, recovered.slots, uuid)
+            found = check_index(self._vfs, path, slots, uuid)
             if isinstance(found, str):
                 report.notes.append(f"{path}/{INDEX_NAME}: {found}; the next open builds it anew")
             else:

@@ -20,10 +20,19 @@ class File(Protocol):
 
     path: str
 
-    def pwritev(self, buffers: Sequence[Buffer], offset: int, *, is_dsync: bool = False) -> int:
-        """Write the buffers at `offset`, with RWF_DSYNC if asked; return the bytes written.
+    def pwritev(
+        self,
+        buffers: Sequence[Buffer],
+        offset: int,
+        *,
+        is_dsync: bool = False,
+        with_times: bool = False,
+    ) -> int:
+        """Write the buffers at `offset`; return the bytes written, which may be fewer than given.
 
-        They may be fewer than given.
+        Args:
+            is_dsync: Those bytes are durable on return: RWF_DSYNC.
+            with_times: Then the file's times are too: RWF_SYNC.
         """
         ...
 
@@ -83,6 +92,7 @@ class VFS(Protocol):
 # RWF_NOWAIT: answer from the page cache or fail with EAGAIN.
 _NOWAIT: Final = os.RWF_NOWAIT
 _DSYNC: Final = os.RWF_DSYNC
+_SYNC: Final = os.RWF_SYNC
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
 
 
@@ -95,9 +105,17 @@ class RealFile:
         self.path = path
         self._fd = fd
 
-    def pwritev(self, buffers: Sequence[Buffer], offset: int, *, is_dsync: bool = False) -> int:
+    def pwritev(
+        self,
+        buffers: Sequence[Buffer],
+        offset: int,
+        *,
+        is_dsync: bool = False,
+        with_times: bool = False,
+    ) -> int:
         """See `File.pwritev`."""
-        return os.pwritev(self._fd, buffers, offset, _DSYNC if is_dsync else 0)
+        flags = 0 if not is_dsync else _SYNC if with_times else _DSYNC
+        return os.pwritev(self._fd, buffers, offset, flags)
 
     def pread(self, length: int, offset: int) -> bytes:
         """See `File.pread`."""

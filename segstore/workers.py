@@ -1,4 +1,7 @@
-"""Where blocking calls run. The store starts no thread of its own; it asks for one here."""
+"""Where blocking calls run: a function given to the store, and here the one it uses by default.
+
+Nothing else in the store starts a thread.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +22,7 @@ class Lane(Enum):
     COMMIT = "commit"  # one at a time by the nature of a log
     READ = "read"
     MAINTENANCE = "maintenance"
+    SNAPSHOT = "snapshot"  # mostly syncs; nobody waits for it
 
 
 class RunInWorker(Protocol):
@@ -34,6 +38,7 @@ class TrioWorkers:
         self._limiters = {
             Lane.READ: trio.CapacityLimiter(2),
             Lane.MAINTENANCE: trio.CapacityLimiter(1),
+            Lane.SNAPSHOT: trio.CapacityLimiter(1),
         }
         self._commits = _KeptThread()
 
@@ -44,7 +49,7 @@ class TrioWorkers:
         return await trio.to_thread.run_sync(function, limiter=self._limiters[lane])
 
 
-class _Job(Generic[T]):
+class _Call(Generic[T]):
     """A call, and once it is done its result or its exception."""
 
     __slots__ = ("fault", "function", "result", "task", "token")
@@ -77,30 +82,30 @@ class _KeptThread:
     """
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._calls: SimpleQueue[_Call[Any] | None] = SimpleQueue()
         self._is_started = False
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run `function` on the thread; not cancelled once it is handed over."""
         await trio.lowlevel.checkpoint_if_cancelled()
         token = trio.lowlevel.current_trio_token()
-        job = _Job(function, trio.lowlevel.current_task(), token)
+        call = _Call(function, trio.lowlevel.current_task(), token)
         if not self._is_started:
             self._is_started = True
             # A daemon: a disk that hangs must not keep the process from ending.
-            Thread(target=_work, args=(self._jobs,), name="commit", daemon=True).start()
-            finalize(self, self._jobs.put, None)
-        self._jobs.put(job)
+            Thread(target=_work, args=(self._calls,), name="commit", daemon=True).start()
+            finalize(self, self._calls.put, None)
+        self._calls.put(call)
         await trio.lowlevel.wait_task_rescheduled(_never)
-        if job.fault is not None:
-            raise job.fault
-        return job.result
+        if call.fault is not None:
+            raise call.fault
+        return call.result
 
 
-def _work(jobs: "SimpleQueue[_Job[Any] | None]") -> None:
-    while (job := jobs.get()) is not None:
-        job.do()
-        del job  # or the result of one call would live until the next
+def _work(calls: "SimpleQueue[_Call[Any] | None]") -> None:
+    while (call := calls.get()) is not None:
+        call.do()
+        del call  # or its result would live until the next one
 
 
 def _never(_: object) -> trio.lowlevel.Abort:

@@ -5,14 +5,15 @@ a byte is written. `write` puts frames on the disk, oldest first. Nothing here s
 
 Rules:
 - Frames reach the disk in the order they were made: no hole, whoever wants which of them written.
-- The last frame of a segment carries SEAL and is synced before the next segment gets its first.
+- The last frame of a segment carries SEAL, where there is room for it, and is synced before the
+  next segment gets its first.
 - The first failure is final (`failure`): nothing may be written behind a write that failed.
 """
 
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from segstore.batch import (
     BATCH_HEADER_BYTES,
@@ -30,7 +31,7 @@ from segstore.events import log
 from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, aligned
 from segstore.local import SEAL_BYTES, Local, Seal, SegmentEnd, SegmentList, encode_local
 from segstore.options import Counters, Options, seal_bytes
-from segstore.scan import LogState
+from segstore.scan import LogPoint, LogState
 from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
 
@@ -172,11 +173,12 @@ class LogWriter:
         return bool(is_kept_here and is_kept_there and active.end + frame_bytes > active.allocated)
 
     def _seal_alone(self, active: Segment, local: list[Local]) -> None:
-        """Seal a segment with a frame of its own; `local` waits for the next one."""
+        """End a segment, with a frame of its own if that fits; `local` waits for the next one."""
         frame_bytes = FRAME_HEADER_BYTES + SEAL_BYTES
-        seal = Seal(active.end + frame_bytes, self._state.last_lsn)
         active.is_sealed = True
-        self.fill(Place(active.id, active.end + frame_bytes, 0, 0, 0, 1, encode_local(seal)))
+        if active.end + frame_bytes <= active.allocated:
+            seal = encode_local(Seal(active.end + frame_bytes, self._state.last_lsn))
+            self.fill(Place(active.id, active.end + frame_bytes, 0, 0, 0, 1, seal))
         self.pending_locals[:0] = local
 
     def fill(
@@ -277,6 +279,12 @@ class LogWriter:
         """LSN of the last record that was made."""
         return self._state.last_lsn
 
+    def point(self) -> LogPoint:
+        """Return the place behind the last frame that was made."""
+        active = self.active
+        assert active is not None
+        return LogPoint(active.id, active.end, active.last_crc, replace(self._state))
+
     def _segment_list(self) -> SegmentList:
         state = self._state
         return SegmentList(
@@ -346,9 +354,10 @@ class LogWriter:
         file = segment.writing_file() or self._make(segment)
         data = frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames)
         assert segment.written == start
-        # RWF_DSYNC syncs no more than it writes, so what lies before must be durable already.
-        is_dsync = persist == "sync_data" and not is_lazy and segment.synced >= start
-        write_all(file, data, start, is_dsync=is_dsync)
+        # Write and sync in one call, or the thread would have to come back for the interpreter in
+        # between. That syncs no more than it writes: what lies before must be durable already.
+        is_dsync = persist != "buffer" and not is_lazy and segment.synced >= start
+        write_all(file, data, start, is_dsync=is_dsync, with_times=persist == "sync_all")
         segment.written = frames[-1].end
         if is_dsync:
             segment.synced = segment.written

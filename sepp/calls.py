@@ -101,7 +101,7 @@ class PendingCall:
         call.on_gone = self._leave
 
     def answer(self, outcome: Outcome, bodies: list[Body]) -> None:
-        """Encode and queue the answer; the committer flushes it with the others of its group."""
+        """Encode and queue the answer; it leaves with the committer's next flush."""
         if self.is_gone:
             self.undelivered(outcome)
             return

@@ -1,6 +1,6 @@
 """The clocks of the process, read once for each millisecond that commands arrive in.
 
-Only this module and the tests that replace it know what time it is; everything below gets `Now`.
+Commands and sweeps know the time from here alone, as `Now`; tests replace the two clocks.
 """
 
 import time

@@ -62,10 +62,12 @@ class Committer:
         journal: Joins machine and store.
         clock: Read for each command, at most once a millisecond.
         capacity: Commands that may wait for a group to have room.
-        flush: Called once after the answers of a group were given.
+        flush: Sends what was answered; called every FLUSH_ANSWERS answers, and after a group's
+            last.
 
     Attributes:
         is_memory_short: Set from outside: no new jobs for now.
+        statistics: Commits so far.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Committer:
         Its `answer` or `refuse` is called exactly once, later or before this returns, unless the
         owner called `forget`.
         """
-        if not self._waiting and (
+        if not self._waiting and (  # and not `_is_full`, in line: every call comes through here
             len(self._puts) + len(self._states) + len(self._deletes) < RECORDS_MAX
             and self._open.body_bytes < BYTES_MAX
         ):

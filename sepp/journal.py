@@ -40,15 +40,15 @@ class Journal:
     async def restore(self, now: Now) -> None:
         """Rebuild core's orderings from the live slots of the store."""
         machine, slots = self.machine, self.store.slots
-        live = list(self.store.scan())
-        named = [slot for slot in live if slots.table(slot) == tables.QUEUES]
+        rows = {table: list(self.store.scan(table)) for table in tables.ROW_TABLES}
+        named = rows[tables.QUEUES]
         bodies = await self.store.read_bodies(named)
         names: dict[int, str] = {}
         for slot, body in zip(named, bodies, strict=True):
             if isinstance(body, BodyDamaged):
                 raise QueueNameDamaged(body)
             names[int.from_bytes(slots.key(slot), "big")] = body.decode()
-        machine.restore(live, names, now)
+        machine.restore(rows, len(slots) - sum(map(len, rows.values())), names, now)
 
     def has_writes(self) -> bool:
         """Whether the open group changed anything."""

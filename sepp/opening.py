@@ -22,6 +22,8 @@ from sepp.logs import get_logger
 
 log = get_logger("sepp.opening")
 
+# A snapshot is due after so many segments of log; with small ones, often.
+SNAPSHOT_SEGMENTS: Final = 4
 NO_ROOM_PAUSE_S: Final = 1
 
 
@@ -71,6 +73,7 @@ async def open_store(
         persist=storage.persist_mode,
         segment_bytes=storage.segment_bytes,
         cache_bytes=storage.cache_size_bytes,
+        snapshot_log_bytes=SNAPSHOT_SEGMENTS * storage.segment_bytes,
         batch_bytes_max=2 * (BYTES_MAX + boot.limits.max_message_bytes),
         salvage_command=f"sepp-trio store salvage {path} NEW_DIRECTORY",
     )

@@ -21,8 +21,8 @@ TAILS_MAX: Final = 64
 TAIL_BYTES_MAX: Final = 256
 
 _LONG: Final = 0x80  # a length byte from here on is not the last one
-_JOBS: Final = 0x0A  # EnqueueBatchRequest.jobs; as a field of Payload, data
-_DATA: Final = 0x0A
+_JOBS: Final = 0x0A  # EnqueueBatchRequest.jobs
+_DATA: Final = 0x0A  # Payload.data
 _ACK_ID: Final = b"\x0a\x24"  # AckRequest.job_id, 36 bytes
 _ACK_ATTEMPT: Final = 0x10
 

@@ -60,6 +60,11 @@ class AwaitedRequest:
         self.is_settled.set()
 
     def outcome(self) -> Outcome:
+        """Return the outcome, durable; only once `is_settled` is set.
+
+        Raises:
+            Refused: There is none.
+        """
         if self._refusal is not None:
             raise Refused(self._refusal)
         assert self._outcome is not None

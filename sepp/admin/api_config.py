@@ -15,7 +15,6 @@ from sepp.config.reload import RESTART_ONLY, restart_changes
 _CHANGE_ERRORS: Final = (
     "etag_mismatch",
     "env_pinned",
-    "invalid_change",
     "invalid",
     "failed_precondition",
     "resource_exhausted",
@@ -93,7 +92,7 @@ ENDPOINTS: Final = (
         "Change settings in the file, all or none; comments and order stay.",
         body=ChangesBody,
         answer=Applied,
-        errors=("admin_keys_immutable", "api_keys_immutable", *_CHANGE_ERRORS),
+        errors=("admin_keys_immutable", "api_keys_immutable", "invalid_change", *_CHANGE_ERRORS),
     ),
     Endpoint(
         "POST",
@@ -103,7 +102,7 @@ ENDPOINTS: Final = (
         "Add an API key; the first one turns authentication on.",
         body=ApiKeyBody,
         answer=Applied,
-        errors=_CHANGE_ERRORS,
+        errors=("invalid_change", *_CHANGE_ERRORS),
     ),
     Endpoint(
         "DELETE",

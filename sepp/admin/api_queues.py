@@ -125,7 +125,14 @@ ENDPOINTS: Final = (
         "Declare a queue and change its overrides; null removes one.",
         body=OverridesBody,
         answer=Applied,
-        errors=("etag_mismatch", "env_pinned", "invalid_change", "invalid", "failed_precondition"),
+        errors=(
+            "etag_mismatch",
+            "env_pinned",
+            "invalid_change",
+            "invalid",
+            "failed_precondition",
+            "resource_exhausted",
+        ),
     ),
     Endpoint(
         "DELETE",

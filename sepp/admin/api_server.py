@@ -3,14 +3,16 @@
 from functools import partial
 from typing import Final
 
+from msgspec import UNSET
 from starlette.responses import Response
 
 from sepp.admin import stream
-from sepp.admin.backend import Backend
+from sepp.admin.backend import Backend, BackupFailedError
 from sepp.admin.endpoint import Call, Endpoint, Param, identify
 from sepp.admin.errors import ApiError
 from sepp.admin.history import HISTORY_MS_MAX
-from sepp.admin.messages import Hello, Overview, OverviewServer, ServerInfo
+from sepp.admin.messages import BackupBody, Hello, Overview, OverviewServer, ServerInfo
+from sepp.admin.requests import BackupForm
 from sepp.admin.sessions import Unauthorized
 from sepp.admin.stats import POINTS_MAX
 from sepp.admin.streamed import StreamedResponse
@@ -57,6 +59,23 @@ async def _server_info(call: Call) -> ServerInfo:
         auth_enforcing=running.auth.api_keys is not None,
         strict_queues=running.server.strict_queues,
         db_path=facts.db_path,
+    )
+
+
+async def _backup(call: Call) -> BackupBody:
+    site, directory = call.site, call.body.directory
+    try:
+        made = await site.backend.backup(directory)
+    except BackupFailedError as error:
+        raise ApiError(409, "failed_precondition", f"no backup was made: {error}") from error
+    details = {"directory": directory, "last_lsn": made.last_lsn}
+    sequence = await site.record(call.actor, "store.backup", details)
+    return BackupBody(
+        directory=directory,
+        last_lsn=made.last_lsn,
+        segments=made.segment_count,
+        bytes=made.byte_count,
+        audit_seq=UNSET if sequence is None else sequence,
     )
 
 
@@ -119,6 +138,16 @@ ENDPOINTS: Final = (
         _server_info,
         "What the server runs with.",
         answer=ServerInfo,
+    ),
+    Endpoint(
+        "POST",
+        "/backup",
+        "admin",
+        _backup,
+        "Copy the whole store to a new directory on the server's machine, while it works.",
+        body=BackupForm,
+        answer=BackupBody,
+        errors=("failed_precondition", "resource_exhausted"),
     ),
     Endpoint(
         "GET",

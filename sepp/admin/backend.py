@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from attrs import define, field, frozen
 
 from sepp.config.model import Config
-from sepp.core.commands import Command, NewJob
+from sepp.core.commands import Cause, Command, NewJob
 from sepp.core.limits import QueueLimits
 from sepp.core.outcomes import Outcome
 
@@ -31,12 +31,7 @@ class State(StrEnum):
     ASIDE = "aside"  # its body is damaged: kept, never delivered
 
 
-CAUSES: Final[dict[int, str]] = {
-    1: "attempts_exhausted",
-    2: "rejected",
-    3: "lease_expired",
-    4: "admin",
-}
+CAUSES: Final[dict[int, str]] = {cause.value: cause.name.lower() for cause in Cause}
 """The API's names of the causes, by their number on disk."""
 
 
@@ -206,6 +201,19 @@ class AuditRow:
 AuditBuilder = Callable[[list[Outcome]], bytes | None]
 
 
+class BackupFailedError(Exception):
+    """No backup was made and nothing of one is left; the text says why."""
+
+
+@define
+class BackupMade:
+    """A backup of the whole store."""
+
+    last_lsn: int
+    segment_count: int
+    byte_count: int
+
+
 class CommandRefusedError(Exception):
     """The server could not take the commands: nothing of them happened. Its text says why.
 
@@ -317,6 +325,14 @@ class Backend(Protocol):
 
         Raises:
             CommandRefusedError: Nothing was applied.
+        """
+        ...
+
+    async def backup(self, directory: str) -> BackupMade:
+        """Copy the store to a new directory on this machine, durably.
+
+        Raises:
+            BackupFailedError: It could not be.
         """
         ...
 

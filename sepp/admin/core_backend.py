@@ -14,6 +14,7 @@ from sepp._generated import queue_pb2 as pb
 from sepp.admin.backend import (
     AuditBuilder,
     AuditRow,
+    BackupMade,
     Committed,
     ConfigSource,
     EnqueueForm,
@@ -88,6 +89,10 @@ class Door(Protocol):
 
     async def details(self) -> ServerDetails:
         """Return what the server page shows; may look at the disk."""
+        ...
+
+    async def backup(self, directory: str) -> BackupMade:
+        """See `sepp.admin.backend.Backend.backup`."""
         ...
 
 
@@ -281,6 +286,10 @@ class CoreBackend:
         if outcomes and isinstance(outcomes[-1], Appended):
             return Committed(outcomes[:-1], outcomes[-1].sequence)
         return Committed(outcomes)
+
+    async def backup(self, directory: str) -> BackupMade:
+        """Copy the store to a new directory."""
+        return await self._door.backup(directory)
 
     async def audit_rows(self, before: int | None, limit: int) -> list[AuditRow]:
         """Return up to `limit` audit entries below `before`, newest first."""

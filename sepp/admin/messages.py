@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from sepp.admin.requests import CauseName, Role, Scalar, Setting, StateName
+from sepp.admin.requests import CauseName, Scalar, Setting, StateName
+from sepp.config.sections import Role
 
 
 class Answer(Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -282,6 +283,16 @@ class PurgedBody(Answer):
 
     purged: int
     etag: str | UnsetType = UNSET
+    audit_seq: int | UnsetType = UNSET
+
+
+class BackupBody(Answer):
+    """A backup is complete, and is up to this LSN; `sepp-trio store verify` checks it."""
+
+    directory: str
+    last_lsn: int
+    segments: int
+    bytes: int
     audit_seq: int | UnsetType = UNSET
 
 

@@ -8,12 +8,12 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-Role = Literal["viewer", "operator", "admin"]
+from sepp.config.table import U32_MAX
+from sepp.core.jobs import LAST_MS
+
 StateName = Literal["ready", "scheduled", "inflight", "dead_letter", "aside"]
 CauseName = Literal["attempts_exhausted", "rejected", "lease_expired", "admin"]
 
-U32_MAX: Final = 2**32 - 1
-LAST_MS: Final = 253_402_300_799_999  # the end of year 9999
 REASON_CHARS_MAX: Final = 1000
 KEYS_MAX: Final = 100
 
@@ -45,6 +45,12 @@ class PayloadForm(Request):
     encoding: Annotated[str, Meta(max_length=1024)]
     data_b64: str | UnsetType = UNSET
     data_text: str | UnsetType = UNSET
+
+
+class BackupForm(Request):
+    """Where a backup goes: a new or empty directory on the server's machine, from the root on."""
+
+    directory: Annotated[str, Meta(max_length=4095, pattern=r"^/[^\x00]*$")]
 
 
 class EnqueueBody(Request):

@@ -97,7 +97,9 @@ class Hub:
     def close(self) -> None:
         """End all streams and take no new ones; the server is stopping."""
         self._is_closed = True
-        for subscriber in self._subscribers:
+        # None is left to publish to: what is published while the server stops goes nowhere.
+        while self._subscribers:
+            subscriber, _ = self._subscribers.popitem()
             subscriber.close()
 
 

@@ -10,10 +10,17 @@ from typing import Final
 import trio
 from attrs import define
 
-from segstore import BodyDamaged, Room, Store
+from segstore import BodyDamaged, Room, Store, StoreError
 from sepp import __version__, http1
 from sepp.admin import app
-from sepp.admin.backend import CommandRefusedError, Facts, ServerDetails, Vitals
+from sepp.admin.backend import (
+    BackupFailedError,
+    BackupMade,
+    CommandRefusedError,
+    Facts,
+    ServerDetails,
+    Vitals,
+)
 from sepp.admin.core_backend import CoreBackend, FollowUp
 from sepp.certificates import Certificates
 from sepp.clock import Clock
@@ -81,6 +88,37 @@ class CommitterDoor:
             commit_p50_ms=_quantile_ms(statistics.buckets, 0.5),
             commit_p99_ms=_quantile_ms(statistics.buckets, 0.99),
         )
+
+    async def backup(self, directory: str) -> BackupMade:
+        """Copy the store to a new directory, durably."""
+        started = time.perf_counter()
+        try:
+            made = await self._store.backup(_outside(directory, self._db_path))
+        except StoreError as fault:
+            raise BackupFailedError(str(fault)) from fault
+        except OSError as fault:
+            raise BackupFailedError(f"{fault.filename or directory}: {fault.strerror}") from fault
+        log.info(
+            "backup made",
+            directory=directory,
+            lsn=made.last_lsn,
+            segments=len(made.segments),
+            bytes=made.byte_count,
+            elapsed_ms=round((time.perf_counter() - started) * 1000),
+        )
+        return BackupMade(made.last_lsn, len(made.segments), made.byte_count)
+
+
+def _outside(directory: str, db_path: str) -> str:
+    """Return a directory with its links resolved.
+
+    Raises:
+        BackupFailedError: It lies in the data directory, or around it.
+    """
+    target, source = os.path.realpath(directory), os.path.realpath(db_path)
+    if os.path.commonpath((target, source)) in (target, source):
+        raise BackupFailedError(f"{target} and {source} lie within each other; name another one")
+    return target
 
 
 def _free_bytes(path: str) -> int | None:

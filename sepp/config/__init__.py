@@ -1,7 +1,7 @@
 """Configuration: the table of keys, loading, validation, and what holds for each queue.
 
-`load` reads it, `QueuePolicy` answers for queues, `reload` follows the file while the server runs.
-Nothing here logs or writes; `reload` alone waits.
+`load` reads it, `QueuePolicy` answers for queues, `reload` tells what a change touches; the file is
+followed by `sepp/reloader.py`. Nothing here logs, writes or waits.
 """
 
 from sepp.config.errors import ConfigError

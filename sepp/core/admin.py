@@ -60,7 +60,7 @@ def purge(table: JobTable, command: Purge, now: Now) -> Purged:
     if command.spares_leased or not queue.leased:
         count = _purge_jobs(table, queue, command.count_max)
         while queue.dedup and count < command.count_max:
-            dedup.forget(table, queue, queue.dedup[0] & SLOT_MASK)
+            dedup.forget(table, queue, queue.dedup.first() & SLOT_MASK)
             count += 1
     has_more = bool(
         queue.ready_count or queue.scheduled or queue.dead or queue.aside or queue.dedup

@@ -6,7 +6,7 @@ Each check names what it found. A failure is a fault of this package.
 from collections.abc import Iterator
 
 from sepp.core.jobs import JobTable
-from sepp.core.queue import NEVER, NO_KEYS, SLOT_MASK, Queue
+from sepp.core.queue import NEVER, NO_DEDUP, NO_KEYS, SLOT_MASK, Queue
 from sepp.core.slots import (
     ASIDE,
     DEAD,
@@ -35,6 +35,7 @@ def count_leases_without_timer(table: JobTable) -> int:
 def check(table: JobTable) -> None:
     """Compare orderings, counts and timers with the columns; AssertionError names a difference."""
     assert not NO_KEYS
+    assert not NO_DEDUP
     for name, queue in table.queues.items():
         assert queue.name == name
         _check_queue(table, queue)
@@ -112,7 +113,7 @@ def _check_timers(table: JobTable, queue: Queue) -> None:
         (queue.dead, timers.dead),
     ):
         if ordering:
-            assert timer.noted_ms(queue) <= ordering[0] >> 32
+            assert timer.noted_ms(queue) <= next(iter(ordering)) >> 32
     if queue.closing_slot >= 0:
         assert timers.closing.noted_ms(queue) <= table.slots.at_ms[queue.closing_slot]
     if queue.holds_nothing():

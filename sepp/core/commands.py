@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 @frozen
 class Now:
-    """One reading of the clocks, taken once for each group of commands; all in milliseconds.
+    """One reading of the clocks, good for all commands of one millisecond; all in milliseconds.
 
     Args:
         wall_ms: The wall clock. Schedules, dedup windows and retention go by it. It may step.

@@ -7,7 +7,7 @@ of them and empties the three dicts in place. There is no way back, so a failed 
 process.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sepp.core import admin, check, dead, enqueue, lease, reserve, restore, statistics, sweep
@@ -124,18 +124,25 @@ class Machine:
             None if steady_ms >= NEVER else steady_ms,
         )
 
-    def restore(self, live: Iterable[int], queue_names: Mapping[int, str], now: Now) -> None:
+    def restore(
+        self,
+        rows: Mapping[int, Sequence[int]],
+        job_count: int,
+        queue_names: Mapping[int, str],
+        now: Now,
+    ) -> None:
         """Build every ordering from the slots that are live in the store; the machine must be new.
 
         Args:
-            live: The slot of each live entry, of any table.
+            rows: The slot of each live entry of other tables than JOBS, by table.
+            job_count: How many jobs there are.
             queue_names: The rows of QUEUES, number to name.
             now: The clocks as they are now.
 
         Raises:
             InconsistentStateError: The entries contradict each other; the server must not start.
         """
-        restore.restore(self.table, live, queue_names, now)
+        restore.restore(self.table, rows, job_count, queue_names, now)
 
     def reload(self, policy: Policy, *, audit_retention_ms: int | None = None) -> None:
         """Take over new limits; they hold from the next command on."""

@@ -1,7 +1,7 @@
 """One queue: the orderings of its jobs, its counts, its counters and the reserves waiting on it.
 
 A queue holds integers only. Each ordering is a sorted list of `sort value << 32 | slot`, so one int
-a job is all the memory core adds to the slot table:
+a job is all the memory core adds to the slot table (packed for dedup, which may be many):
 
 - ready: one lane a priority, sorted by order (the commit sequence of the enqueue);
 - scheduled: by due time, leased: by lease end (steady clock), dead: by failed_at;
@@ -21,6 +21,7 @@ from sortedcontainers import SortedList
 
 from sepp.core.commands import Cause, Reserve
 from sepp.core.limits import QueueLimits
+from sepp.core.packed import PackedKeys
 
 # A later moment than any deadline: nothing is pending.
 NEVER: Final = 1 << 62
@@ -32,6 +33,7 @@ PRIORITY_COUNT: Final = 10
 # What the orderings of a queue without a number are: nothing is ever added to it. Names that are
 # only polled thus cost little.
 NO_KEYS: Final = SortedList()
+NO_DEDUP: Final = PackedKeys()
 
 # One more than the largest cause number: lists indexed by cause leave place 0 empty.
 CAUSE_COUNT: Final = max(Cause) + 1
@@ -116,7 +118,7 @@ class Queue(Counters):
         self.leased = NO_KEYS
         self.dead = NO_KEYS
         self.aside = NO_KEYS
-        self.dedup = NO_KEYS
+        self.dedup = NO_DEDUP
         self.dead_counts = [0] * CAUSE_COUNT  # dead letters held, by cause
         # An OrderedDict, not a dict: taking the first of a dict walks the places of all taken
         # before.
@@ -133,7 +135,7 @@ class Queue(Counters):
         self.leased = SortedList()
         self.dead = SortedList()
         self.aside = SortedList()
-        self.dedup = SortedList()
+        self.dedup = PackedKeys()
 
     def add_ready(self, priority: int, key: int) -> None:
         """Put a job into its lane; its place is given by `key` alone."""

@@ -1,17 +1,21 @@
 """Building every ordering anew from the slot table, after an open.
 
-One pass over the live slots sorts them by queue and kind; each ordering is then built in one go.
+The columns are sorted by queue and kind of their slots; each ordering is then built in one go.
 Leases are taken up where they stand on disk, in wall time: what is left of one by the wall clock
 now is left of it on the steady clock, and one that has passed is due in the first sweep.
 """
 
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
+from typing import Final
 
 from sortedcontainers import SortedList
 
 from sepp.core.check import count_leases_without_timer
 from sepp.core.commands import Now
 from sepp.core.jobs import JobTable
+from sepp.core.packed import PackedKeys
 from sepp.core.queue import SLOT_MASK, Queue
 from sepp.core.slots import (
     ASIDE,
@@ -20,13 +24,14 @@ from sepp.core.slots import (
     DEAD,
     DEDUP,
     HAS_REASON,
-    JOBS,
     LEASED,
     QUEUES,
     READY,
     REASONS,
     SCHEDULED,
 )
+
+_HAS_REASON: Final = bytes(flags & HAS_REASON for flags in range(256))
 
 
 class InconsistentStateError(Exception):
@@ -37,7 +42,13 @@ class InconsistentStateError(Exception):
     """
 
 
-def restore(table: JobTable, live: Iterable[int], queue_names: Mapping[int, str], now: Now) -> None:
+def restore(
+    table: JobTable,
+    rows: Mapping[int, Sequence[int]],
+    job_count: int,
+    queue_names: Mapping[int, str],
+    now: Now,
+) -> None:
     """Fill a new job table; see `Machine.restore`."""
     assert not table.queues
     table.steady_ms = now.steady_ms
@@ -46,15 +57,18 @@ def restore(table: JobTable, live: Iterable[int], queue_names: Mapping[int, str]
         queue.assign_number(number)
         table.by_number[number] = queue
         table.number_last = max(table.number_last, number)
-    jobs, reasoned, others = _split(table, live)
-    for (number, state, priority), keys in jobs.items():
+    found_count = 0
+    for (number, state, priority), keys in _jobs(table).items():
+        found_count += len(keys)
         if state == LEASED and now.skew_ms:
             # The wall clock was stepped while the store was opened.
             table.skews.update(dict.fromkeys((key & SLOT_MASK for key in keys), now.skew_ms))
             keys = [key - (now.skew_ms << 32) for key in keys]
         _place_jobs(table, _queue(table, number), state, priority, keys)
-    _place_rows(table, others)
-    _tie_reasons(table, reasoned, others[REASONS])
+    if found_count != job_count:
+        raise InconsistentStateError(f"{job_count - found_count} jobs are in an unknown state")
+    _place_rows(table, rows)
+    _tie_reasons(table, rows[REASONS])
     for queue in table.queues.values():
         if queue.row_slot < 0:
             raise InconsistentStateError(f"queue number {queue.number} has a name but no row")
@@ -63,45 +77,59 @@ def restore(table: JobTable, live: Iterable[int], queue_names: Mapping[int, str]
     assert count_leases_without_timer(table) == 0
 
 
-def _split(
-    table: JobTable, live: Iterable[int]
-) -> tuple[dict[tuple[int, int, int], list[int]], list[int], dict[int, list[int]]]:
-    """Return sort keys of jobs by kind, slots of jobs with a reason, slots by other table.
+def _jobs(table: JobTable) -> dict[tuple[int, int, int], list[int]]:
+    """Return the sort keys of all jobs by kind: (queue number, state, priority).
 
-    The kind of a job is (queue number, state, priority), priority 0 but for ready jobs.
+    The priority is 0 but for ready jobs. Whole columns are gone through one by one, and the slots
+    of a kind chosen by a byte for each: a large backlog waits for this.
     """
     slots = table.slots
-    table_of = slots.table
-    state, at_ms, order = slots.state, slots.at_ms, slots.order
-    queue, priority, flags = slots.queue, slots.priority, slots.flags
-    jobs: dict[tuple[int, int, int], list[int]] = {}
-    others: dict[int, list[int]] = {REASONS: [], DEDUP: [], QUEUES: [], CLOSING: [], AUDIT: []}
-    reasoned: list[int] = []
+    states, priorities = slots.state.tobytes(), slots.priority.tobytes()
+    found: dict[tuple[int, int, int], list[int]] = {}
     order_max = 0
-    for slot in live:
-        number = table_of(slot)
-        if number != JOBS:
-            others[number].append(slot)
+    for state in (READY, SCHEDULED, LEASED, DEAD, ASIDE):
+        chosen = _flags(states, state)
+        if 1 not in chosen:
             continue
-        if flags[slot] & HAS_REASON:
-            reasoned.append(slot)
-        place = state[slot]
-        rank = order[slot]
-        if rank > order_max:
-            order_max = rank
-        if place == READY:
-            group = (queue[slot], READY, priority[slot])
-            key = rank << 32 | slot
-        else:
-            group = (queue[slot], place, 0)
-            key = at_ms[slot] << 32 | slot
-        keys = jobs.get(group)
-        if keys is None:
-            jobs[group] = [key]
-        else:
-            keys.append(key)
+        order_max = max(order_max, max(compress(slots.order, chosen)))
+        if state != READY:
+            for number, keys in _grouped(slots.queue, slots.at_ms, chosen):
+                found[number, state, 0] = keys
+            continue
+        for priority in sorted(set(compress(priorities, chosen))):
+            lane = _both(chosen, _flags(priorities, priority))
+            for number, keys in _grouped(slots.queue, slots.order, lane):
+                found[number, READY, priority] = keys
     table.next_order = order_max + 1
-    return jobs, reasoned, others
+    return found
+
+
+def _flags(column: bytes, value: int) -> bytes:
+    """Return 1 for each slot with this value in a column of bytes, 0 for each other."""
+    flags = bytearray(256)
+    flags[value] = 1
+    return column.translate(flags)
+
+
+def _both(one: bytes, other: bytes) -> bytes:
+    """Return 1 for each slot with a 1 in both."""
+    together = int.from_bytes(one, "little") & int.from_bytes(other, "little")
+    return together.to_bytes(len(one), "little")
+
+
+def _grouped(
+    queues: "array[int]", ranks: "array[int]", chosen: bytes
+) -> Iterable[tuple[int, list[int]]]:
+    """Return what orderings hold for the chosen slots, by queue number."""
+    ranked = zip(compress(ranks, chosen), compress(range(len(chosen)), chosen), strict=True)
+    keys = [rank << 32 | slot for rank, slot in ranked]
+    distinct = set(compress(queues, chosen))
+    if len(distinct) == 1:
+        return [(distinct.pop(), keys)]
+    groups: dict[int, list[int]] = {number: [] for number in sorted(distinct)}
+    for number, key in zip(compress(queues, chosen), keys, strict=True):
+        groups[number].append(key)
+    return groups.items()
 
 
 def _queue(table: JobTable, number: int) -> Queue:
@@ -133,35 +161,35 @@ def _place_jobs(table: JobTable, queue: Queue, state: int, priority: int, keys: 
         for key in keys:
             queue.dead_counts[causes[key & SLOT_MASK]] += 1
         return
-    elif state == ASIDE:
+    else:
+        assert state == ASIDE
         queue.aside = ordering
         return
-    else:
-        raise InconsistentStateError(
-            f"{len(keys)} jobs of {queue.name!r} are in unknown state {state}"
-        )
     queue.live_count += len(keys)
 
 
-def _place_rows(table: JobTable, others: dict[int, list[int]]) -> None:
+def _place_rows(table: JobTable, rows: Mapping[int, Sequence[int]]) -> None:
     slots = table.slots
-    for slot in others[QUEUES]:
+    for slot in rows[QUEUES]:
         _queue(table, slots.queue[slot]).row_slot = slot
-    for slot in others[CLOSING]:
+    for slot in rows[CLOSING]:
         _queue(table, slots.queue[slot]).closing_slot = slot
-    dedup: dict[int, list[int]] = {}
-    for slot in others[DEDUP]:
-        dedup.setdefault(slots.queue[slot], []).append(slots.at_ms[slot] << 32 | slot)
-    for number, keys in dedup.items():
-        _queue(table, number).dedup = SortedList(keys)
-    sequences = [(int.from_bytes(slots.key(slot), "big"), slot) for slot in others[AUDIT]]
+    if rows[DEDUP]:
+        chosen = bytearray(len(slots.state))
+        for slot in rows[DEDUP]:
+            chosen[slot] = 1
+        for number, keys in _grouped(slots.queue, slots.at_ms, bytes(chosen)):
+            _queue(table, number).dedup = PackedKeys(keys)
+    sequences = [(int.from_bytes(slots.key(slot), "big"), slot) for slot in rows[AUDIT]]
     table.audit = SortedList(sequence << 32 | slot for sequence, slot in sequences)
     table.audit_next = max((sequence for sequence, _ in sequences), default=0) + 1
 
 
-def _tie_reasons(table: JobTable, jobs: list[int], reasons: list[int]) -> None:
-    """Find the reason of each of `jobs` by the id they share."""
+def _tie_reasons(table: JobTable, reasons: Sequence[int]) -> None:
+    """Find the reason of each job that has one by the id they share."""
     slots = table.slots
+    flagged = slots.flags.tobytes().translate(_HAS_REASON)
+    jobs = compress(range(len(flagged)), flagged)
     by_id = {slots.key(slot): slot for slot in reasons}
     for slot in jobs:
         reason_slot = by_id.pop(slots.key(slot), None)

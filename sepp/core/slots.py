@@ -13,12 +13,13 @@ from array import array
 from typing import Final, Protocol
 
 # Tables. A key is unique within its table.
-JOBS: Final = 1  # key: job id, 16 bytes; body: see sepp/journal.py
+JOBS: Final = 1  # key: job id, 16 bytes; body: see sepp/wire.py
 REASONS: Final = 2  # key: the job's id; body: the nack's reason in UTF-8
 DEDUP: Final = 3  # key: BLAKE2b-128 over queue and idempotency key; no body
 QUEUES: Final = 4  # key: queue number, 16 bytes big-endian; body: the name in UTF-8
 CLOSING: Final = 5  # key: queue number; no body
 AUDIT: Final = 6  # key: sequence number, 16 bytes big-endian; body: one audit entry
+ROW_TABLES: Final = (REASONS, DEDUP, QUEUES, CLOSING, AUDIT)  # all but JOBS
 
 # States of a job. Entries of other tables are LIVE.
 FREE: Final = 0
@@ -72,8 +73,8 @@ class SlotTable(Protocol):
         ...
 
     def find(self, table: int, key: bytes) -> int:
-        """Return the slot of a live entry, or -1. Never blocks: what is not in RAM was located
-        before.
+        """Return the slot of a live entry, or -1; at once, but for an old key whose page of the
+        index file is in no cache: that waits for one read.
         """
         ...
 

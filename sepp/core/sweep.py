@@ -140,8 +140,8 @@ def _expire_leases(
 
 def _expire_dedup(table: JobTable, swept: Swept, queue: Queue, count_max: int, now: Now) -> int:
     count = 0
-    while count < count_max and queue.dedup and queue.dedup[0] >> 32 <= now.wall_ms:
-        dedup.forget(table, queue, queue.dedup[0] & SLOT_MASK)
+    while count < count_max and queue.dedup and queue.dedup.first() >> 32 <= now.wall_ms:
+        dedup.forget(table, queue, queue.dedup.first() & SLOT_MASK)
         count += 1
     queue.dedup_expirations += count
     swept.dedup_expired += count

@@ -114,7 +114,7 @@ def _leased_ms(queue: Queue) -> int:
 
 
 def _dedup_ms(queue: Queue) -> int:
-    return queue.dedup[0] >> 32 if queue.dedup else NEVER
+    return queue.dedup.first() >> 32 if queue.dedup else NEVER
 
 
 def _dead_ms(queue: Queue) -> int:

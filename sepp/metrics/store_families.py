@@ -74,6 +74,27 @@ STORE_GAUGES: Final = _rows(
         "",
     ),
     (
+        "snapshot_bytes",
+        "sepp_store_snapshot_bytes",
+        "sepp.store.snapshot",
+        "Size of the newest snapshot; 0: there is none.",
+        "By",
+    ),
+    (
+        "snapshot_lsn",
+        "sepp_store_snapshot_lsn",
+        "sepp.store.snapshot_lsn",
+        "Last record before the newest snapshot.",
+        "",
+    ),
+    (
+        "snapshot_ms",
+        "sepp_store_snapshot_duration_milliseconds",
+        "sepp.store.snapshot_duration",
+        "How long the last snapshot took to be written, in the background.",
+        "ms",
+    ),
+    (
         "victim",
         "sepp_store_victim_segment",
         "sepp.store.victim_segment",
@@ -116,6 +137,13 @@ STORE_COUNTERS: Final = _rows(
         "sepp_store_spares_made_total",
         "sepp.store.spares_made",
         "Segments made ahead.",
+        "",
+    ),
+    (
+        "snapshot_count",
+        "sepp_store_snapshots_total",
+        "sepp.store.snapshots",
+        "Snapshots written.",
         "",
     ),
     (

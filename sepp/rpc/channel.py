@@ -53,7 +53,6 @@ class Channel:
         self._headers = RequestHeaders(scheme, authority.encode(), tuple(metadata))
         self._watched = READ
         self._ready = trio.Event()
-        self._closed = trio.Event()
         self._why_closed = ""
         self.is_closed = False
         self.is_leaving = False
@@ -141,10 +140,6 @@ class Channel:
         if type(result) is bytes:
             return result
         raise result  # type: ignore[misc]  # an RpcError, since it is no message
-
-    async def wait_closed(self) -> None:
-        """Wait until the connection has ended."""
-        await self._closed.wait()
 
     def start(
         self,
@@ -352,7 +347,6 @@ class Channel:
         calls = list(self._calls.values())
         self._calls.clear()
         self._ready.set()
-        self._closed.set()
         for call in calls:
             self._finish(call, self._unavailable(is_unprocessed=False))
 

@@ -24,8 +24,11 @@ class Front:
         message_bytes_max: Larger requests are refused.
         request_bytes: Bytes held for calls that are not answered yet.
         call_count: Calls begun since the start.
+        accepted_count, refused_count: Connections since the start; a refused one was accepted too.
         bytes_in, bytes_out: Of closed connections; open ones count for themselves.
-        on_closed: Told of each connection that ended, after its calls were.
+        closed: Connections ended, by reason.
+        on_quiet: Called when a connection has no call open and no byte unsent; set while someone
+            waits for the end of all calls.
     """
 
     poller: Poller
@@ -39,5 +42,5 @@ class Front:
     refused_count: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    closed: dict[str, int] = field(factory=dict)  # reason -> count
-    on_quiet: Callable[[], None] | None = None  # set while someone waits for the end of all calls
+    closed: dict[str, int] = field(factory=dict)
+    on_quiet: Callable[[], None] | None = None

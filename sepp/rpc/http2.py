@@ -68,7 +68,6 @@ Event: TypeAlias = Any
 Session = ngh2.Connection
 
 NO_ERROR: Final = 0x0
-INTERNAL_ERROR: Final = 0x2
 REFUSED_STREAM: Final = 0x7
 CANCEL: Final = 0x8
 ENHANCE_YOUR_CALM: Final = 0xB

@@ -66,6 +66,7 @@ class Inbound:
         self._is_patient = True
 
     def begin_call(self, stream_id: int, headers: grpc.Headers, is_ended: bool) -> None:
+        """Make a call of request headers; what cannot become one is answered at once."""
         self.last_stream_id = stream_id
         front = self._front
         front.call_count += 1
@@ -120,6 +121,7 @@ class Inbound:
         return timeout_s
 
     def take_data(self, call: Call, data: bytes, is_end: bool) -> None:
+        """Take bytes of a request's body; with the last of them the call is handled."""
         if not call.is_open:
             call.is_reading = not is_end  # answered already; only the end matters
             return

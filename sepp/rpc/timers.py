@@ -2,10 +2,12 @@
 
 A bucket holds what is due within one tick of 1/64 s; a heap orders the buckets, not the entries.
 Most deadlines are cleared long before they are due (a call has 30 s and takes one millisecond), so
-removal must be as cheap as insertion. An entry never fires early and at most one tick late.
+removal must be as cheap as insertion. Within `_NEAR_TICKS` an entry is never looked at early and at
+most one tick late.
 
-A deadline far away goes to one of few coarse buckets first and is looked at again when that is
-reached, which bounds the number of buckets whatever deadlines a peer invents.
+A deadline further away goes to one of few coarse buckets first and is looked at again when that is
+reached, which may be before its time. That bounds the number of buckets whatever deadlines a peer
+invents.
 """
 
 import logging
@@ -130,6 +132,7 @@ class _Look:
         self.timer_tick = 0
 
     def on_time(self, now_s: float) -> None:
+        """Set the deadlines of those that are still open."""
         timers = self._timers
         calls = timers.young.copy()
         timers.young.clear()

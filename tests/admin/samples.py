@@ -53,6 +53,10 @@ async def login(console: Console) -> Sent:
     return Sent("/session", {"name": "ada", "key": "admin-secret"})
 
 
+async def backup(console: Console) -> Sent:
+    return Sent("/backup", {"directory": "/backup/monday"})
+
+
 async def put_queue(console: Console) -> Sent:
     overrides = {"default_max_attempts": 9, "allowed_job_types": ["a", "b"]}
     return Sent("/queues/fresh", {"etag": await console.etag(), "overrides": overrides})
@@ -142,6 +146,7 @@ GOOD: dict[tuple[str, str], Sample] = {
     ("DELETE", "/session"): plain("/session"),
     ("GET", "/overview"): plain("/overview?queues=webhooks&points=10&span_ms=60000"),
     ("GET", "/server-info"): plain("/server-info"),
+    ("POST", "/backup"): backup,
     ("GET", "/queues"): plain("/queues"),
     ("GET", "/queues/{name}"): plain("/queues/webhooks"),
     ("PUT", "/queues/{name}"): put_queue,
@@ -199,6 +204,11 @@ BAD: list[tuple[str, str, Any]] = [
     ("PUT", "/queues/webhooks", {"overrides": {}}),
     ("PUT", "/queues/webhooks", {"etag": "x" * 65, "overrides": {}}),
     ("PUT", "/queues/webhooks", {"etag": "x", "overrides": {"default_priority": {"a": 1}}}),
+    ("POST", "/backup", {}),
+    ("POST", "/backup", {"directory": "monday"}),
+    ("POST", "/backup", {"directory": ""}),
+    ("POST", "/backup", {"directory": "/a\0b"}),
+    ("POST", "/backup", {"directory": "/" + "x" * 5000}),
     ("DELETE", "/queues/webhooks?purge=perhaps", None),
     ("POST", "/queues/webhooks:purge", {"reason": BIG}),
     ("POST", "/queues/webhooks:purge", []),

@@ -295,3 +295,28 @@ async def test_by_filter_on_cause(console: Console, directive: Directive) -> Non
     assert answer.json()["deleted"] == 1
     left = console.server.backend.queue("webhooks").dead_by_cause
     assert sum(left) == 1
+
+
+async def test_a_backup_is_on_record_and_one_that_fails_is_not(console: Console) -> None:
+    answer = await console.call("POST", "/backup", json={"directory": "/backup/monday"})
+
+    assert answer.json() == {
+        "directory": "/backup/monday",
+        "last_lsn": 1234,
+        "segments": 3,
+        "bytes": 142_617_728,
+        "audit_seq": 1,
+    }
+    entry = (await console.trail())[0]
+    assert entry["action"] == "store.backup"
+    assert entry["details"] == {"directory": "/backup/monday", "last_lsn": 1234}
+
+    console.server.door.refusal = "/backup/monday is not empty"
+    answer = await console.call("POST", "/backup", json={"directory": "/backup/monday"})
+
+    assert answer.status_code == 409
+    assert answer.json() == {
+        "error": "no backup was made: /backup/monday is not empty",
+        "code": "failed_precondition",
+    }
+    assert len(await console.trail()) == 1

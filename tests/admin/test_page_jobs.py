@@ -5,6 +5,7 @@ import uuid
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -207,3 +208,28 @@ async def test_a_page_reached_late_does_not_count_past_the_end(console: Console)
     late = await get(console, f"{url}&cursor={quoted(first['next_cursor'])}&from=51")
 
     assert "Dead letters 51–52, newest first" in late.text
+
+
+# Odd names
+
+
+async def test_urls_of_a_queue_lead_to_it_whatever_its_name(console: Console) -> None:
+    name = "a:b?c=d&e#f%2F;g"
+    (dead,) = console.server.kill(name)
+    key = key_of(dead, console.server.wall_ms)
+    base = f"/admin/queues/{quote(name, safe='')}"
+    question = {"key": [key], "state": "dead_letter"}
+    texts = [
+        (await get(console, f"{base}{tail}")).text
+        for tail in ("/jobs?state=dead_letter", f"/dead/{quoted(key)}", "/settings", "/danger")
+    ]
+    texts.append((await post(console, f"{base}/dead-letters/requeue", question)).text)
+
+    for text in texts:
+        urls = re.findall(r'="(/admin/queues/[^"]*)"', text)
+        assert len(urls) > 1
+        assert {unquote(re.split("[/?]", url)[3]) for url in urls} == {name}
+    signed_out = await get(console, f"{base}/settings", role=None)
+    assert (
+        signed_out.headers["location"] == f"/admin/login?next={quote(f'{base}/settings', safe='')}"
+    )

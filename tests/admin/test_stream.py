@@ -226,3 +226,20 @@ async def test_streams_are_bounded_and_none_opens_after_the_end() -> None:
     other = Hub()
     other.close()
     assert other.subscribe(None, is_admin=False) is None
+
+
+async def test_what_is_published_after_the_end_goes_nowhere(console: Console) -> None:
+    hub = Hub()
+    subscriber = hub.subscribe(None, is_admin=True)
+    assert subscriber is not None
+    hub.publish_reload(1)
+
+    hub.close()
+    hub.publish_frame(console.site.stats.newest)
+    hub.publish_reload(2)
+
+    assert await subscriber.receive.receive() == b"event: config\ndata: 1\n\n"
+    with pytest.raises(trio.EndOfChannel):
+        await subscriber.receive.receive()
+    hub.leave(subscriber)
+    assert len(hub) == 0

@@ -7,7 +7,6 @@ from sepp._generated import queue_pb2 as pb
 from tests.conformance.client import DEAD_LETTER, DEFAULT, SocketClient, job, later
 
 SOME_ID = "01234567-89ab-4def-8123-456789abcdef"
-NO_STRATEGY = pb.NackRetry()
 INVALID = StatusCode.INVALID_ARGUMENT
 
 # Fact -> directive (None: absent), attempts allowed, dead-lettered, cause.
@@ -29,7 +28,7 @@ def nack(retry: pb.NackRetry | None) -> dict[str, pb.NackRetry]:
 
 
 @pytest.mark.parametrize("fact", TABLE)
-async def test_the_decision(rpc: SocketClient, queue: str, fact: str) -> None:
+async def test_directive_and_attempts_decide(rpc: SocketClient, queue: str, fact: str) -> None:
     retry, attempts, is_dead, cause = TABLE[fact]
     job_id = await rpc.enqueue(queue, max_attempts=attempts)
     assert await rpc.nack(await rpc.take(queue), **nack(retry)) is is_dead

@@ -12,11 +12,11 @@ def compare_with_rebuilt(world: World) -> None:
     """Compare every ordering of the machine with a rebuilt one; nothing may be unwritten."""
     assert not world.has_writes()
     slots = FakeSlots(world.slots.disk)
-    live = slots.live()
-    rows = [slot for slot in live if slots.table(slot) == QUEUES]
-    names = {slots.queue[slot]: slots.body(slot).decode() for slot in rows}
+    rows = slots.rows()
+    names = {slots.queue[slot]: slots.body(slot).decode() for slot in rows[QUEUES]}
     rebuilt = Machine(slots, world.policy, retention_ms=world.retention_ms)
-    rebuilt.restore(live, names, Now(world.wall_ms, world.log_ms, world.wall_ms))
+    job_count = len(slots.live()) - sum(map(len, rows.values()))
+    rebuilt.restore(rows, job_count, names, Now(world.wall_ms, world.log_ms, world.wall_ms))
     for name, new in rebuilt.table.queues.items():
         old = world.machine.table.queues[name]
         for old_lane, new_lane in zip(old.lanes, new.lanes, strict=True):

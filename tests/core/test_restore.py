@@ -186,7 +186,7 @@ def invent_a_priority(world: World) -> None:
         (forget_the_name, "queue number 1"),
         (lose_a_reason, "lost its reason"),
         (lose_a_job_with_a_reason, "1 reasons belong to no job"),
-        (invent_a_state, "unknown state 5"),
+        (invent_a_state, "unknown state"),
         (invent_a_priority, "priority 10"),
     ],
 )

@@ -15,10 +15,10 @@ from sepp.core.commands import (
     Sweep,
 )
 from sepp.core.limits import QueueLimits
-from sepp.core.lookups import lookups
 from sepp.core.machine import Machine
 from sepp.core.outcomes import Accepted, Done, Enqueued, Leased, LeasedJob, Outcome, Parked, Swept
 from sepp.core.slots import JOBS, QUEUES
+from tests.core.lookups import lookups
 from tests.fakes.slots import FakeSlots
 
 START_MS = 1_800_000_000_000
@@ -111,13 +111,10 @@ class World:
         self.step_wall(skew_ms)
         self.slots = FakeSlots(self.slots.disk)
         self.machine = self._new_machine()
-        live = list(self.slots.live())
-        names = {
-            self.slots.queue[slot]: self.slots.body(slot).decode()
-            for slot in live
-            if self.slots.table(slot) == QUEUES
-        }
-        self.machine.restore(live, names, self.now())
+        rows = self.slots.rows()
+        names = {self.slots.queue[slot]: self.slots.body(slot).decode() for slot in rows[QUEUES]}
+        job_count = len(self.slots.live()) - sum(map(len, rows.values()))
+        self.machine.restore(rows, job_count, names, self.now())
         self.machine.check()
 
     def has_writes(self) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import trustme
 from cryptography.x509 import load_pem_x509_certificate
 
+from segstore import RealVFS, verify
 from tests.e2e.server_process import ServerProcess
 
 SETTINGS = {"admin": {"enabled": True, "listen_addr": "127.0.0.1:0"}}
@@ -131,3 +132,30 @@ def test_a_renewed_certificate_is_shown_to_the_next_caller(tmp_path: Path) -> No
     server.stop()
 
     assert first != second
+
+
+def test_a_backup_is_made_on_record_and_sound(server: ServerProcess, tmp_path: Path) -> None:
+    target = tmp_path / "copy"
+    body = {"job_type": "a", "payload": {"encoding": "json", "data_text": '{"n": 1}'}}
+    with console(server) as client:
+        for _ in range(20):
+            client.post("/queues/q/jobs", json=body).raise_for_status()
+        made = client.post("/backup", json={"directory": str(target)})
+        again = client.post("/backup", json={"directory": str(target)})
+        within = client.post("/backup", json={"directory": f"{server.data_path}/in"})
+        trail = client.get("/audit?action_prefix=store").json()["entries"]
+
+    assert made.status_code == 200, made.text
+    assert made.json()["directory"] == str(target)
+    assert (again.status_code, again.json()["code"]) == (409, "failed_precondition")
+    assert "is not empty" in again.json()["error"]
+    assert (within.status_code, within.json()["code"]) == (409, "failed_precondition")
+    assert [entry["details"] for entry in trail] == [
+        {"directory": str(target), "last_lsn": made.json()["last_lsn"]}
+    ]
+    assert "backup made" in server.output
+    report = verify(str(target), vfs=RealVFS())
+    assert report.damage_count == 0
+    assert report.last_lsn == made.json()["last_lsn"]
+    assert report.entry_count >= 20
+    server.stop()

@@ -15,7 +15,7 @@ StartServer = Callable[..., ServerProcess]
 
 SMALL = {"storage": {"segment_bytes": 65_536}}
 BODY = b"x" * 700
-BACKUPS = 6
+BACKUPS = 4
 SECONDS_MAX = 120
 
 

@@ -195,6 +195,10 @@ async def test_a_disk_that_others_fill_to_the_last_byte_costs_no_answer_and_no_c
 ) -> None:
     async with connected(server.port) as client:
         stored = [await client.enqueue("q", b"x", max_attempts=100) for _ in range(300)]
+        set_aside = disk.root / "data" / f"seg-{2:020d}.seg"
+        with trio.fail_after(SECONDS_MAX):
+            while not set_aside.exists():
+                stored.append(await client.enqueue("q", b"x", max_attempts=100))
         disk.fill()
         assert disk.free_bytes() == 0
         # It looks once a second; a commit in between would have ended it with 74.

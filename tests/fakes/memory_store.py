@@ -177,8 +177,8 @@ class MemoryStore:
         self._check()
         await trio.lowlevel.checkpoint()
 
-    def scan(self) -> Iterator[int]:
-        return self.slots.scan()
+    def scan(self, table: int | None = None) -> Iterator[int]:
+        return self.slots.scan(table)
 
     def read_bodies_nowait(self, slots: Sequence[int]) -> list[bytes | None]:
         self._check()

@@ -13,6 +13,8 @@ import trio
 from sepp import wire
 from sepp._generated import queue_pb2 as pb
 from sepp.admin.backend import (
+    BackupFailedError,
+    BackupMade,
     CommandRefusedError,
     Facts,
     Segment,
@@ -93,6 +95,12 @@ class FakeDoor:
     def vitals(self) -> Vitals:
         now = self.now_vitals
         return Vitals(now.command_queue_len, now.is_disk_full, now.is_memory_short)
+
+    async def backup(self, directory: str) -> BackupMade:
+        await trio.lowlevel.checkpoint()
+        if self.refusal is not None:
+            raise BackupFailedError(self.refusal)
+        return BackupMade(1234, 3, 142_617_728)
 
     async def details(self) -> ServerDetails:
         return ServerDetails(

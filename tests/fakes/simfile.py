@@ -22,7 +22,14 @@ class SimFile:
         self._is_readonly = is_readonly
         self._is_open = True
 
-    def pwritev(self, buffers: Sequence[Buffer], offset: int, *, is_dsync: bool = False) -> int:
+    def pwritev(
+        self,
+        buffers: Sequence[Buffer],
+        offset: int,
+        *,
+        is_dsync: bool = False,
+        with_times: bool = False,
+    ) -> int:
         """See `File.pwritev`; a failing one with `is_dsync` fails in the sync."""
         data = b"".join(buffers)
         error = self._enter("pwritev", offset, len(data), is_dsync=is_dsync)
@@ -35,7 +42,8 @@ class SimFile:
         self._vfs.write(self._inode, data, offset)
         if is_dsync and data:
             self._vfs.between()
-            self._vfs.sync(self._inode, error, offset, offset + len(data))
+            failed = 0 if error == SHORT_WRITE else error
+            self._vfs.sync(self._inode, failed, offset, offset + len(data))
         return len(data)
 
     def pread(self, length: int, offset: int) -> bytes:

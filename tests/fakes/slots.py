@@ -8,7 +8,7 @@ lost.
 
 from array import array
 
-from sepp.core.slots import ASIDE, FIELDS, READY
+from sepp.core.slots import ASIDE, FIELDS, JOBS, READY, ROW_TABLES
 
 # Table, key, head fields in their order, body.
 Entry = tuple[int, bytes, tuple[int, ...], bytes]
@@ -127,3 +127,11 @@ class FakeSlots:
     def live(self) -> list[int]:
         """Return the slots of all live entries."""
         return list(self._directory.values())
+
+    def rows(self) -> dict[int, list[int]]:
+        """Return the slots of all live entries but jobs, by table."""
+        found: dict[int, list[int]] = {table: [] for table in ROW_TABLES}
+        for (table, _), slot in self._directory.items():
+            if table != JOBS:
+                found[table].append(slot)
+        return found

@@ -29,7 +29,6 @@ LAYERS = (
     (
         "sepp.admin",
         "sepp.calls",
-        "sepp.health",
         "sepp.memory",
         "sepp.metrics",
         "sepp.opening",
@@ -56,6 +55,7 @@ LAYERS = (
     (
         "segstore",
         "sepp._generated",
+        "sepp.collector",
         "sepp.core",
         "sepp.counts",
         "sepp.exits",
@@ -81,7 +81,7 @@ CLOSED = {
     "sepp.http1": (),
     "sepp.quoting": (),
     "sepp.wire": ("sepp._generated",),
-    "sepp.journal": ("segstore", "sepp.core", "sepp.config", "sepp.wire", "sepp._generated"),
+    "sepp.journal": ("segstore", "sepp.core"),
 }
 
 # Clock, randomness, threads, files and sockets have no place in core: it gets them as arguments.

@@ -11,7 +11,8 @@ d. no removed entry is back;
 e. bodies are equal byte by byte;
 f. live bytes, needed deletes and the directory equal a count from scratch;
 g. a second open changes nothing on disk, and a crash at any call of the first finds the same again;
-h. it then lives on: twenty more operations, maintenance, a power cut or a kill, another open.
+h. it then lives on: twenty more operations, maintenance, a power cut or a kill, another open;
+i. with a snapshot it opens to what it opens to without: each entry and its place, every count.
 
 Beside power cuts there are kills: the page cache stays, and whoever opens the store then may serve
 what never reached the disk, so a power cut after that must not take it back.
@@ -22,11 +23,13 @@ import itertools
 import logging
 from collections.abc import Iterator
 from random import Random
+from unittest.mock import patch
 
 import trio
 from attrs import define, field
 
 from segstore import Options, Store
+from segstore.snapshot_file import snapshot_lsn
 from segstore.usage import Usage
 from tests.fakes.crash_states import crash_images
 from tests.fakes.faults import Call
@@ -49,12 +52,14 @@ class Tally:
     nested_count: int = 0
     kill_count: int = 0
     moved_count: int = 0
+    snapshot_count: int = 0
 
     def __str__(self) -> str:
         return (
             f"{len(self.digests)} distinct disks, {self.check_count} recoveries,"
             f" {self.nested_count} of them after a crash of a recovery, {self.kill_count} kills,"
-            f" {self.moved_count} copies made by compactions"
+            f" {self.moved_count} copies made by compactions,"
+            f" {self.snapshot_count} opens with a snapshot and without"
         )
 
 
@@ -65,11 +70,13 @@ class Life(Trace):
     Args:
         tally: Counts.
         nested_share: How many of the recoveries are crashed at each of their own calls.
+        compared_share: How many of those from a snapshot are held against one without.
     """
 
     tally: Tally = field(factory=Tally, kw_only=True)
     nested_share: float = field(default=0.05, kw_only=True)
     kill_share: float = field(default=0.2, kw_only=True)
+    compared_share: float = field(default=0.4, kw_only=True)
     _moved_count: int = 0
     _kills: list[tuple[Call, SimVFS, int, int]] = field(factory=list)
 
@@ -90,7 +97,7 @@ class Life(Trace):
                 await self._maintain(store)
             else:
                 if dice < 0.95:
-                    await store.close()
+                    await store.close(no_changes)
                 else:
                     await self.world.kill(store)
                 store = await self.world.writer()
@@ -99,7 +106,7 @@ class Life(Trace):
                 self.durable = self.acknowledged  # an open syncs what it read
             check_counts(store)
             await self._check_crashes()
-        await store.close()
+        await store.close(no_changes)
         await self._check_crashes()
 
     async def _earlier_life(self) -> Store:
@@ -108,7 +115,9 @@ class Life(Trace):
         store = await self.world.writer()
         for _ in range(self._random.randrange(20)):
             await self._change(store)
-        await store.close()
+            if self._random.random() < 0.3:
+                await store.maintain(no_changes)
+        await store.close(no_changes if self._random.random() < 0.5 else None)
         store = await self.world.writer()
         self.durable = self.acknowledged
         self.vfs.on_point = self._on_point
@@ -120,7 +129,8 @@ class Life(Trace):
 
     async def _maintain(self, store: Store) -> None:
         self.world.clock.now_ms += self._random.choice((10, 100, 1000, 5000))
-        await store.maintain(no_changes)
+        for _ in range(self._random.choice((1, 1, 3))):  # a snapshot takes more than one
+            await store.maintain(self._random.choice((no_changes, None)))
         self.tally.moved_count += store.stats().moved_count - self._moved_count
         self._moved_count = store.stats().moved_count
         active = store._writer.active
@@ -178,9 +188,13 @@ class Life(Trace):
 
     async def _open_and_close(self, vfs: SimVFS) -> Content:
         self.tally.check_count += 1
+        bare = vfs.fork() if self._random.random() < self.compared_share else None
         store = await DiskWorld("/store", vfs, self.options).open()
         check_counts(store)
         found = await content(store)
+        if bare is not None and store.stats().snapshot_bytes:
+            self.tally.snapshot_count += 1
+            assert whole_state(store) == await state_without_snapshots(bare, self.options)
         await store.close()
         return found
 
@@ -267,6 +281,39 @@ def check_counts(store: Store) -> None:
         assert slots.find(slots.table(slot), slots.key(slot)) == slot
 
 
+def whole_state(store: Store) -> dict[str, object]:
+    """Return all that a replay makes, with entries by table and key: their slots are not kept."""
+    slots, usage, writer = store.slots, store._usage, store._writer
+    columns = slots.columns()
+    return {
+        "entries": {
+            (slots.table(slot), slots.key(slot)): [column[slot] for column in columns]
+            for slot in store.scan()
+        },
+        "live": _some(usage.live_bytes),
+        "needed": usage.needed,
+        "victim": usage.victim,
+        "position": store.position(),
+        "log": writer._state,
+        "segments": [
+            (segment.id, segment.end, segment.last_crc) for segment in writer.segments.values()
+        ],
+        "next": writer._next_segment,
+    }
+
+
+async def state_without_snapshots(vfs: SimVFS, options: Options) -> dict[str, object]:
+    """Return what an open of this disk makes of the log alone."""
+    for name in vfs.list_dir("/store"):
+        if snapshot_lsn(name) is not None:
+            vfs.unlink(f"/store/{name}")
+    store = await DiskWorld("/store", vfs, options).open()
+    assert not store.stats().snapshot_bytes
+    state = whole_state(store)
+    await store.close()
+    return state
+
+
 def no_changes() -> bool:
     """Tell a store that heads are as they were in the last batch."""
     return False
@@ -279,9 +326,14 @@ def _some(live_bytes: dict[int, int]) -> dict[int, int]:
 def run_lives(seed: int, *, state_count: int, step_count: int = 8, tally: Tally) -> None:
     """Run lives with all options in turn until so many distinct disks were tried."""
     modes = itertools.product(
-        ("sync_all", "sync_data", "buffer"), ("none", "zero"), (131_072, 6), (False, True)
+        ("sync_all", "sync_data", "buffer"),
+        ("none", "zero"),
+        (131_072, 6),
+        (False, True),
+        (2048, 0),
     )
-    for number, (persist, prealloc, recent_max, is_ordered) in enumerate(itertools.cycle(modes)):
+    for number, mode in enumerate(itertools.cycle(modes)):
+        persist, prealloc, recent_max, is_ordered, snapshot_bytes = mode
         if len(tally.digests) >= state_count:
             return
         options = Options(
@@ -289,9 +341,11 @@ def run_lives(seed: int, *, state_count: int, step_count: int = 8, tally: Tally)
             prealloc=prealloc,
             segment_bytes=8192,
             recent_entries_max=recent_max,  # few: the index file is in use
+            snapshot_log_bytes=snapshot_bytes,
         )
         life = Life(options, seed * 1000 + number, 2, is_ordered, FULL, tally=tally)
-        trio.run(life.live, step_count)
+        with patch("segstore.snapshot.CHUNK_SLOTS", 4):
+            trio.run(life.live, step_count)
 
 
 def main() -> None:

@@ -101,6 +101,7 @@ def plant(bug: PlantedBug, root: Path) -> None:
     """
     for file, old, new in bug.hunks:
         path = root / file
+        assert not path.resolve().is_relative_to(ROOT), "a bug is planted in a copy alone"
         text = path.read_text("utf-8") if path.is_file() else ""
         count = text.count(old)
         if count != 1:

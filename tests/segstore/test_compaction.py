@@ -8,7 +8,7 @@ import pytest
 import segstore.compaction
 from segstore import BodyDamaged, Options, Store
 from segstore.batch import DEL, PUT, STATE
-from segstore.local import Compact, Move, SegmentDrop
+from segstore.local import Compact, Move, Note, SegmentDrop
 from segstore.pace import Pace
 from tests.segstore.crash import check_counts
 from tests.segstore.surgery import BODY, flip, frames, segment_path, segments
@@ -312,4 +312,20 @@ async def test_a_damaged_body_is_copied_as_it_is_and_harms_no_other() -> None:
     found = await contents(store)
     assert isinstance(found.pop((1, 2)), BodyDamaged)
     assert found == {name: body for name, body in LIVE.items() if name != (1, 2)}
+    await store.close()
+
+
+async def test_a_segment_of_local_records_alone_is_dropped_like_any_other() -> None:
+    world = world_of(segment_bytes=8192)
+    store = await world.writer()
+    writer, flusher = store._writer, store._flusher
+    for _ in range(400):  # a segment and more of nothing but local records
+        await flusher.flush(writer.local_frame(Note(writer.last_lsn)), is_durable=True)
+    assert store.stats().segment_count >= 3
+
+    for _ in range(3):
+        world.clock.now_ms += 1000
+        await store.maintain(lambda: False)
+
+    assert store.stats().segment_count <= 2
     await store.close()

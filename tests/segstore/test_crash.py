@@ -27,6 +27,7 @@ def test_random_lives_survive_crashes_at_every_call() -> None:
     assert len(tally.digests) >= 2500
     assert tally.nested_count > 500
     assert tally.kill_count > 50
+    assert tally.snapshot_count > 1000
 
 
 _LONG = Tally()

@@ -117,7 +117,7 @@ async def seal(store: Store, number: int) -> None:
     """Fill the segment up with one entry."""
     active = store._writer.active
     assert active is not None
-    await add(store, [number], bytes(store._writer.options.seal_bytes - active.end))
+    await add(store, [number], bytes(active.seal_at - active.end))
     assert active.is_sealed
 
 

@@ -101,7 +101,8 @@ async def test_nothing_is_written_behind_a_write_that_failed(persist: str, error
 
 
 @pytest.mark.parametrize(
-    ("persist", "name"), [("sync_all", "fsync"), ("sync_data", "pwritev"), ("buffer", "fdatasync")]
+    ("persist", "name"),
+    [("sync_all", "pwritev"), ("sync_data", "pwritev"), ("buffer", "fdatasync")],
 )
 async def test_a_failed_sync_is_final_though_a_second_would_succeed(
     persist: str, name: str
@@ -285,7 +286,7 @@ async def test_a_closed_writer_that_failed_can_be_opened_again() -> None:
     world = sim_world(options=options("sync_all"))
     store = await world.writer()
     await add(store, [1])
-    world.vfs.fail(errno.EIO, names=["fsync"])
+    world.vfs.fail(errno.EIO, names=["pwritev"])
 
     with pytest.raises(StoreError):
         await add(store, [2])

@@ -20,12 +20,9 @@ async def calls_of_a_commit(persist: Any) -> list[tuple[str, bool]]:
     return calls
 
 
-async def test_sync_all_is_a_write_and_an_fsync() -> None:
-    assert await calls_of_a_commit("sync_all") == [("pwritev", False), ("fsync", False)]
-
-
-async def test_sync_data_is_one_synchronous_write() -> None:
-    assert await calls_of_a_commit("sync_data") == [("pwritev", True)]
+@pytest.mark.parametrize("persist", ["sync_all", "sync_data"])
+async def test_a_synced_commit_is_one_synchronous_write(persist: str) -> None:
+    assert await calls_of_a_commit(persist) == [("pwritev", True)]
 
 
 async def test_buffer_is_a_write() -> None:

@@ -1,6 +1,7 @@
 """Room on the disk: what is set aside for short records, and that a commit never finds it full."""
 
 import errno
+from random import Random
 from typing import Any
 
 import pytest
@@ -102,7 +103,6 @@ async def test_the_first_segment_has_no_space_of_its_own_so_a_full_disk_goes_on_
     await store.maintain()
     assert store.room() is Room.ACKS_ONLY
 
-    vfs.capacity = 10 * SEGMENT + 200  # the frame that seals the first one has to go there
     count = await acks_until_none(store, 1)
 
     assert count > 30
@@ -206,4 +206,91 @@ async def test_an_open_gives_back_the_space_behind_the_end_of_the_log() -> None:
     assert len(read(vfs, active.path)) == active.end < SEGMENT
     store = await world.open()
     assert len(await contents(store)) == 30
+    await store.close()
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_whoever_asks_for_room_first_never_finds_the_disk_full(seed: int) -> None:
+    """A random life beside somebody who fills the disk and frees it, at any moment but one.
+
+    That one is between a look at the free space and a write that relies on it.
+    """
+    print(f"seed {seed}")
+    random = Random(seed)
+    pace = random.choice([1 << 30, 20_000])
+    world, vfs = world_of(random.choice([200_000, 400_000]), compact_bytes_s=pace)
+    store = await world.writer()
+    await store.maintain()
+    live: dict[int, bytes] = {}
+    number = 0
+    rooms = set()
+    for _ in range(1500):
+        if random.random() < 0.02:
+            if vfs.exists("/store/hog"):
+                vfs.unlink("/store/hog")
+            elif random.random() < 0.5:
+                take_the_rest(vfs)
+            await maintain(world, store)
+        room = store.room()
+        rooms.add(room)
+        if room is Room.OK and random.random() < 0.6:
+            live[number] = random.randbytes(random.choice([0, 100, 700]))
+            await add(store, [number], live[number])
+            number += 1
+        elif room is not Room.NONE and live:
+            some = random.sample(sorted(live), min(len(live), random.randrange(1, 8)))
+            if random.random() < 0.5:
+                await remove(store, some)
+                for each in some:
+                    del live[each]
+            else:
+                slots = [store.slots.find(1, key(each)) for each in some]
+                await commit(store, states=slots)
+        await maintain(world, store)
+        if random.random() < 0.005:
+            if random.random() < 0.5:
+                await store.close()
+            else:
+                await world.kill(store)
+            store = await reopened(world, vfs)
+
+    assert rooms >= {Room.OK, Room.ACKS_ONLY}
+    assert {number: body for (_, number), body in (await contents(store)).items()} == live
+    await store.close()
+
+
+async def reopened(world: DiskWorld, vfs: SimVFS) -> Store:
+    """Return a new writer; where there is no space at all, once somebody made some."""
+    store = await world.open()
+    try:
+        await store.become_writer()
+    except NoRoom:
+        vfs.unlink("/store/hog")
+        await store.become_writer()
+    return store
+
+
+async def test_copies_that_are_ready_wait_while_space_is_short() -> None:
+    world, _ = world_of(1 << 30, compact_bytes_s=1 << 30)
+    store = await world.writer()
+    for number in range(90):
+        await add(store, [number], b"x" * 500)
+    await remove(store, [number for number in range(90) if number % 5])
+    compactor = store._compactor
+    world.clock.now_ms += 1000
+    await store.maintain(lambda: True)  # reads copies ahead, and writes none
+    world.clock.now_ms += 1000
+    await store.maintain(lambda: True)  # may write some by now
+    assert store.stats().victim
+    assert store.stats().moved_count == 0
+
+    compactor.space = lambda: 1000
+    for number in (900, 902, 903):  # none of them is taken along by a frame that seals
+        await add(store, [number])
+    await maintain(world, store)
+    assert store.stats().moved_count == 0
+
+    compactor.space = lambda: -1
+    await add(store, [901])
+    assert store.stats().moved_count > 0
     await store.close()

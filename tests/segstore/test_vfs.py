@@ -73,7 +73,7 @@ def test_a_read_that_the_system_cuts_short_goes_on(
     file.close()
 
 
-def test_lengths(file: RealFile) -> None:
+def test_a_file_has_the_length_it_was_given(file: RealFile) -> None:
     file.fallocate(0, 4096)
     assert file.size() == 4096
     file.truncate(10)
@@ -85,7 +85,7 @@ def test_lengths(file: RealFile) -> None:
     file.close()  # twice is harmless
 
 
-def test_names(tmp_path: Path) -> None:
+def test_names_are_made_moved_and_taken_away(tmp_path: Path) -> None:
     vfs, root = RealVFS(), str(tmp_path)
     vfs.mkdir(f"{root}/d")
     vfs.open(f"{root}/d/a", is_new=True).close()
@@ -124,3 +124,14 @@ def test_a_file_opened_for_reading_cannot_be_written(tmp_path: Path) -> None:
 
 def test_the_process_is_this_one() -> None:
     assert process_id() == os.getpid()
+
+
+def test_a_synchronous_write_asks_the_system_for_what_it_is_to_make_durable(
+    file: RealFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags: list[int] = []
+    monkeypatch.setattr(os, "pwritev", lambda fd, data, offset, flag: flags.append(flag))
+    file.pwritev([b"x"], 0)
+    file.pwritev([b"x"], 0, is_dsync=True)
+    file.pwritev([b"x"], 0, is_dsync=True, with_times=True)
+    assert flags == [0, os.RWF_DSYNC, os.RWF_SYNC]

@@ -51,7 +51,10 @@ def main(description: str) -> int:
                 shutil.rmtree(directory)
                 return 1
             continue
-        broken += run_mode(mode, directory, options)
+        found, is_ending = run_mode(mode, directory, options)
+        broken += found
+        if is_ending:
+            break
     if broken or options.keep:
         print(f"left for inspection: {directory}")
     else:
@@ -59,8 +62,12 @@ def main(description: str) -> int:
     return 3 if broken else 0
 
 
-def run_mode(mode: str, directory: Path, options: argparse.Namespace) -> int:
-    """Run one mode and print what came of it; return how many promises were broken."""
+def run_mode(mode: str, directory: Path, options: argparse.Namespace) -> tuple[int, bool]:
+    """Run one mode and print what came of it.
+
+    Returns:
+        How many promises were broken, and whether a signal has asked for the end.
+    """
     plan = Plan(
         LONG_ROUNDS[mode] if options.long else options.rounds,
         options.clients,
@@ -91,4 +98,4 @@ def run_mode(mode: str, directory: Path, options: argparse.Namespace) -> int:
         for case in getattr(oracle, name)[:SHOWN_MAX]:
             print(f"  {name}: {case}")
     print(end="", flush=True)
-    return oracle.broken()
+    return oracle.broken(), torture.is_ending

@@ -16,6 +16,8 @@ class Oracle:
         acked: Jobs whose ack was acknowledged.
         acking: Jobs whose ack was sent and never answered: either outcome is right.
         attempts: Deliveries seen.
+        era: Grows at each power cut. Nothing counts that was asked for in an earlier one and
+            answered later: a kernel whose disk is cut off may still call a sync under way done.
     """
 
     enqueued: dict[str, str] = attrs.field(factory=dict)
@@ -27,6 +29,7 @@ class Oracle:
     repeated: list[str] = attrs.field(factory=list)
     refused: list[str] = attrs.field(factory=list)
     operations: int = 0
+    era: int = 0
 
     def delivered(self, job_id: str, attempt: int) -> None:
         """Check one delivery."""

@@ -10,6 +10,7 @@ Each mode is one directory, one oracle and one server that is started again and 
 
 import random
 import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -26,16 +27,18 @@ MODES = ("black", "white", "power", "snapshot")
 
 # The calls that change a disk, and up to which one of its kind a thread lives.
 DEADLY_CALLS = {
-    "pwritev2": 80,
-    "fsync": 12,
-    "fdatasync": 6,
-    "rename": 4,
-    "unlink": 4,
+    "pwritev2": 40,
+    "fsync": 8,
+    "fdatasync": 3,
+    "rename": 2,
+    "unlink": 3,
     "ftruncate": 2,
     "fallocate": 2,
 }
 STORAGE_FAILED = 74  # exit code of a server whose disk failed
+NOT_STARTED = 1  # the same while it was still opening it
 FAIL_S_MAX = 5.0
+TOLD_ROUNDS = 50
 KILLED = -9
 
 
@@ -82,6 +85,7 @@ class Torture:
     def __init__(self, mode: str, directory: Path, plan: Plan, rng: random.Random) -> None:
         self.oracle = Oracle()
         self.tally = Tally()
+        self.is_ending = False  # after a signal: no more rounds, only the reckoning
         self._mode = mode
         self._directory = directory
         self._plan = plan
@@ -114,6 +118,7 @@ class Torture:
         poller = Poller()
         async with trio.open_nursery() as nursery:
             await nursery.start(poller.run)
+            nursery.start_soon(self._heed_signals)
             await self._run_rounds(poller)
             # Whatever was on its way when the clients were stopped may have happened or not.
             if not self.oracle.refused:
@@ -123,6 +128,11 @@ class Torture:
                     self._server.kill()
             nursery.cancel_scope.cancel()
 
+    async def _heed_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                self.is_ending = True
+
     async def _run_rounds(self, poller: Poller) -> None:
         plan, one_round = self._plan, getattr(self, f"_{self._mode}_round")
         async with trio.open_nursery() as nursery:
@@ -131,8 +141,10 @@ class Torture:
                 client = Client(number, self._server.port, self.oracle, rng)
                 nursery.start_soon(client.run, poller)
             for number in range(plan.rounds):
+                if number % TOLD_ROUNDS == TOLD_ROUNDS - 1:
+                    print(f"{self._mode}: round {number + 1} of {plan.rounds}", flush=True)
                 await one_round(poller, f"round {number}")
-                if self.oracle.refused:
+                if self.oracle.refused or self.is_ending:
                     break
             nursery.cancel_scope.cancel()
         self._server.stop_if_running()
@@ -181,18 +193,21 @@ class Torture:
         server, volume, rng = self._server, self._volume, self._rng
         assert volume is not None
         server.start()
+        due = {STORAGE_FAILED}
         if rng.random() < 0.2:
+            due.add(NOT_STARTED)
             await trio.sleep(rng.uniform(0.05, 1.0))
         elif await self._is_serving(poller, when):
             await self._load()
         else:
             return
+        self.oracle.era += 1
         volume.cut_power(rng.choice((WITH_JOURNAL, WITH_NOTHING)))
         self.tally.cuts += 1
         code = await server.wait_end(FAIL_S_MAX)
         if code is None:  # nobody wrote any more
             server.kill()
-        elif code != STORAGE_FAILED:
+        elif code not in due:
             self.oracle.refused.append(f"{when}: exit code {code} when the disk failed")
         volume.unmount()
         volume.mount()

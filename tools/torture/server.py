@@ -16,7 +16,8 @@ from sepp.rpc.grpc import RpcError
 from sepp.rpc.poller import Poller
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S_MAX = 60.0
+START_S_MAX = 600.0  # hang guard; so is the next
+CALL_S_MAX = 60.0
 
 
 class ServerProcess:
@@ -102,7 +103,7 @@ max_attempts_ceiling = 100000
                 await trio.sleep(0.02)
                 continue
             try:
-                await call(channel, "GetServerInfo", pb.GetServerInfoRequest(), timeout_s=5)
+                await call(channel, "GetServerInfo", pb.GetServerInfoRequest())
             except RpcError:
                 await trio.sleep(0.02)
             else:
@@ -121,7 +122,7 @@ def free_port() -> int:
 
 
 async def call(
-    channel: Channel, method: str, request: Message, *, timeout_s: float = 10.0
+    channel: Channel, method: str, request: Message, *, timeout_s: float = CALL_S_MAX
 ) -> bytes:
     """One RPC of the queue service."""
     path = f"/sepp.v1.QueueService/{method}"

@@ -1,14 +1,11 @@
 """Charts as plain data for the templates: paths, axis labels, titles. All geometry, no style."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from attrs import define
 
 from sepp.admin import wording
 from sepp.admin.history import Sample
-
-_STEPS: Final = (1, 2, 5)
 
 
 @define

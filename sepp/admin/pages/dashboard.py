@@ -95,7 +95,7 @@ async def dashboard(view: View) -> Response:
         live=[name for name, _ in part],
         frame=frame,
         chart=_chart(view, None, span, CHART_POINTS),
-        attention=shown_attention(view, frame.attention),
+        attention=shown_attention(frame.attention),
         attention_rest=max(0, len(frame.attention) - ATTENTION_SHOWN),
         has_bad=any(line.level == "bad" for line in frame.attention),
         rows=await _rows(view, part, span, is_cards=is_cards),
@@ -185,7 +185,7 @@ def _chart(
     return charts.draw(samples, width=width, height=height, span_ms=span_ms, has_hits=has_hits)
 
 
-def shown_attention(view: View, lines: Sequence[Attention]) -> list[tuple[Attention, str]]:
+def shown_attention(lines: Sequence[Attention]) -> list[tuple[Attention, str]]:
     """Return the worst lines with the page each leads to."""
     found = []
     for line in lines[:ATTENTION_SHOWN]:

@@ -52,9 +52,6 @@ _ACRONYMS: Final = {"otlp": "OTLP", "tls": "TLS", "grpc": "gRPC", "id": "id"}
 
 SECTION_NOTES: Final[dict[str, str]] = {"limits": "a queue may override most of these"}
 
-# What a field posts when a reader asks for the default again.
-UNSET_WORD: Final = ""
-
 
 @define
 class Field:

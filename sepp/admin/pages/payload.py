@@ -14,7 +14,6 @@ SHOWN_BYTES: Final = 64 * 1024
 HEX_BYTES: Final = 4 * 1024
 PREVIEW_CHARS: Final = 96
 ALL_BYTES_MAX: Final = 4 * 1024 * 1024  # above, only the download has it all
-CHUNK_BYTES: Final = 256 * 1024  # what "show all" appends at a time
 DEPTH_MAX: Final = 100
 PIECES_MAX: Final = 6000  # that are coloured one by one; a page must stay small
 

@@ -44,11 +44,6 @@ class Prefs:
         themes = CHOICES["theme"]
         return themes[(themes.index(self.theme) + 1) % len(themes)]
 
-    @property
-    def range_ms(self) -> int:
-        """The span of charts."""
-        return RANGES[self.range][0]
-
 
 def read(cookies: Mapping[str, str]) -> Prefs:
     """Return the choices in a cookie; whatever is not one of the fixed values is the default."""

@@ -8,8 +8,6 @@ from sepp.admin.pages import charts, prefs
 from sepp.admin.pages.dashboard import CHART_POINTS
 from sepp.admin.pages.view import View
 
-TABS = ("jobs", "settings", "enqueue", "danger")
-
 
 def context(view: View, name: str, tab: str, numbers: QueueNumbers | None = None) -> dict[str, Any]:
     """Return what the head of a queue's page shows: depths of this moment, or those given."""

@@ -23,7 +23,7 @@ from sepp.admin.pages import (
     prefs,
     queue_forms,
 )
-from sepp.admin.pages.view import PageRoute, Rendered, View, read_form, with_query
+from sepp.admin.pages.view import PageRoute, Rendered, View, here, read_form, with_query
 from sepp.admin.sessions import Actor, Unauthorized
 from sepp.admin.site import Site
 from sepp.logs import get_logger
@@ -115,11 +115,10 @@ def _sign_in(request: Request) -> Response:
     is_from_elsewhere = request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
     if request.method == "GET" and is_from_elsewhere:
         return HTMLResponse(_BOUNCE)
-    url = request.url
-    here = f"{url.path}?{url.query}" if url.query else url.path
-    is_page = request.method == "GET" and here != "/admin/"
+    wanted = here(request)
+    is_page = request.method == "GET" and wanted != "/admin/"
     return RedirectResponse(
-        with_query("/admin/login", next=here if is_page else ""), status_code=303
+        with_query("/admin/login", next=wanted if is_page else ""), status_code=303
     )
 
 

@@ -21,8 +21,9 @@ from sepp.admin.guard import read_body
 from sepp.admin.notes import Note, Tone
 from sepp.admin.pages import assets, prefs
 from sepp.admin.pages.prefs import Prefs
-from sepp.admin.sessions import Actor, Role
+from sepp.admin.sessions import Actor
 from sepp.admin.site import Site
+from sepp.config.sections import Role
 
 HERE: Final = Path(__file__).resolve().parent.parent
 TEMPLATES: Final = HERE / "templates"
@@ -48,6 +49,17 @@ def with_query(path: str, **query: object) -> str:
     """Return a path with those parameters that are not empty."""
     kept = {key: value for key, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def path_of(request: Request) -> str:
+    """Return the path of a request as part of a URL: decoded, a name in it may hold ?, # or %."""
+    return quote(request.scope["path"])
+
+
+def here(request: Request) -> str:
+    """Return a URL that leads where this request led, with its query."""
+    query = request.url.query
+    return f"{path_of(request)}?{query}" if query else path_of(request)
 
 
 @lru_cache(maxsize=1)
@@ -136,10 +148,14 @@ class View:
         return self.request.query_params
 
     @property
+    def path(self) -> str:
+        """The path, as part of a URL."""
+        return path_of(self.request)
+
+    @property
     def here(self) -> str:
         """The path with its query, to come back to."""
-        url = self.request.url
-        return f"{url.path}?{url.query}" if url.query else url.path
+        return here(self.request)
 
     def text(self, name: str, longest: int = 2048) -> str:
         """Return a field of the posted form, cut to `longest` characters."""

@@ -202,3 +202,41 @@ def test_a_range_is_kept(window: Window) -> None:
     window.open(f"{QUEUE}/jobs")
 
     assert window.one("#range").get_attribute("value") == "5m"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("q" * 512, id="512 bytes"),
+        pytest.param("\u05ea\u05d5\u05e8 \u202e gnihtyna", id="right to left"),
+        pytest.param("\U0001f680 \u6d88\u606f\u961f\u5217", id="emoji"),
+        pytest.param("<img src=x onerror=alert(1)>", id="markup"),
+        pytest.param("a:b?c=d&e#f%2F;g", id="parts of a URL"),
+    ],
+)
+def test_any_name_goes_there_and_back(window: Window, served: Served, name: str) -> None:
+    served.do(served.server.enqueue, name, count=2)
+    served.do(served.server.kill, name, reason=name, job_type=name[:64])
+    window.resize("small")
+    window.open("/admin/?view=table")
+    assert name in [link.text for link in window.all(".data .name a")]
+    assert window.overhang() <= 0
+    window.resize("desk")
+    window.open("/admin/?view=cards")
+    link = next(one for one in window.all("#main a") if one.text == name)
+    page = window.one("html")
+    link.click()
+    window.until(lambda: window.has_left(page), "the card leads on")
+
+    assert window.words("h1") == name, window.path
+    window.go(".states .dead")
+    assert window.words("tbody .why-cell") == name[:300]
+    window.click("tbody .check")
+    window.click("[data-verb=Requeue]")
+    assert name in window.words("dialog #ask-t")
+    window.go("dialog button.primary")
+
+    assert window.words("h1") == name
+    assert served.numbers(name) == {"ready": 3}
+    assert newest(served)[2]["queue"] == name
+    assert window.all("img, main script, bdi *") == []

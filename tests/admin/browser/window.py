@@ -252,7 +252,9 @@ class Window:
         raise NoSuchElementException(css)
 
     def _said(self) -> str:
-        return self.driver.find_element(By.TAG_NAME, "body").text[:500]
+        kept = self.command("Network.getCookies", urls=[self.base])["cookies"]
+        names = [cookie["name"] for cookie in kept]
+        return f"cookies {names}: {self.driver.find_element(By.TAG_NAME, 'body').text[:500]}"
 
 
 __all__ = ["SIZES", "Keys", "Window", "missing", "open_chromium"]

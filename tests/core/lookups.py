@@ -1,7 +1,6 @@
-"""Which keys the machine will look up for a command, so that the store can have them at hand.
+"""Which keys a command may look up, as its form tells: a lookup can cost a read of the index file.
 
-`SlotTable.find` never blocks: it answers from RAM. Whoever feeds the machine sees to it that the
-keys named here are located before the command is handled. No other key is ever looked up.
+`World.do` holds the machine to it: no other key is ever looked up.
 """
 
 from sepp.core.commands import (
