@@ -20,7 +20,7 @@ from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.local import SegmentDrop
 from segstore.options import Options, Room
-from segstore.segment import Segment, Spare, SyncFailed, make_file, sync_names
+from segstore.segment import Segment, Spare, SyncFailed, check_place, make_file, sync_names
 from segstore.usage import Usage
 from segstore.workers import Lane
 from segstore.writer import LogWriter
@@ -102,7 +102,7 @@ class Maintenance:
         return free
 
     def _free_bytes(self) -> int:
-        self.writer.check_place()
+        check_place(self.writer.lock)
         return self.writer.vfs.free_bytes(self.writer.directory)
 
     def judge_room(self, free: int) -> None:
@@ -213,7 +213,7 @@ class Maintenance:
 
     def _make(self, spare: Spare, segment_bytes: int) -> None:
         writer, options = self.writer, self.options
-        writer.check_place()
+        check_place(writer.lock)
         spare.file = make_file(
             writer.vfs,
             writer.directory,

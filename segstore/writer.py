@@ -10,7 +10,6 @@ Rules:
 - The first failure is final (`failure`): nothing may be written behind a write that failed.
 """
 
-import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, ali
 from segstore.local import SEAL_BYTES, Local, Seal, SegmentEnd, SegmentList, encode_local
 from segstore.options import Counters, Options, seal_bytes
 from segstore.scan import LogPoint, LogState
-from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
+from segstore.segment import Segment, Spare, check_place, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
 
 
@@ -54,14 +53,13 @@ class LogWriter:
 
     Args:
         vfs: The disk.
-        directory: Path of the store.
+        directory, lock: Path of the store, and its locked file.
         store_uuid: 16 bytes.
         layout: Of the heads.
         options: Of the store.
         state: Where the log stands.
         segments: Live ones by id; new ones are added.
         next_segment: An id never used before.
-        lock: The locked file of the directory.
         clock_ms: Wall clock, for the headers of new segments only.
         entropy: Source of salts.
     """
@@ -98,7 +96,7 @@ class LogWriter:
         self._layout = layout
         self._state = state
         self._next_segment = next_segment
-        self._lock = lock
+        self.lock = lock
         self._clock_ms = clock_ms
         self._entropy = entropy
         self._counters = counters
@@ -375,16 +373,11 @@ class LogWriter:
         """Make the file of a segment for which no spare was ready, without filling it."""
         assert segment.spare is not None
         encoded = segment.spare.encoded
-        self.check_place()
+        check_place(self.lock)
         segment.file = make_file(
             self.vfs, self.directory, segment.path, encoded, prealloc="none", segment_bytes=0
         )
         return segment.file
-
-    def check_place(self) -> None:
-        """Raise OSError if another directory took our place: two logs would be mixed up there."""
-        if not self._lock.is_in_place():
-            raise OSError(errno.ESTALE, "the directory was taken away or replaced", self.directory)
 
     def sync(self, segment: Segment) -> None:
         """Make all that was written to a segment durable.
