@@ -20,7 +20,7 @@ from segstore.events import log
 from segstore.flusher import Flusher
 from segstore.local import SegmentDrop
 from segstore.options import Options, Room
-from segstore.segment import Segment, Spare, SyncFailed, make_file, sync_names
+from segstore.segment import Segment, Spare, SyncFailed, check_place, make_file, sync_names
 from segstore.usage import Usage
 from segstore.workers import Lane
 from segstore.writer import LogWriter
@@ -95,13 +95,15 @@ class Maintenance:
         """
         writer = self.writer
         try:
-            free = await self.flusher.run_in_worker(
-                lambda: writer.vfs.free_bytes(writer.directory), Lane.MAINTENANCE
-            )
+            free = await self.flusher.run_in_worker(self._free_bytes, Lane.MAINTENANCE)
         except OSError as problem:
             raise writer.fail(problem, "nothing is acknowledged any more") from problem
         self.judge_room(free)
         return free
+
+    def _free_bytes(self) -> int:
+        check_place(self.writer.lock)
+        return self.writer.vfs.free_bytes(self.writer.directory)
 
     def judge_room(self, free: int) -> None:
         """Set `room` from the free bytes, with hysteresis."""
@@ -211,6 +213,7 @@ class Maintenance:
 
     def _make(self, spare: Spare, segment_bytes: int) -> None:
         writer, options = self.writer, self.options
+        check_place(writer.lock)
         spare.file = make_file(
             writer.vfs,
             writer.directory,

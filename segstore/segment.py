@@ -118,6 +118,12 @@ def plan_spare(directory: str, header: SegmentHeader) -> Spare:
     return Spare(header, path, header.encode())
 
 
+def check_place(lock: File) -> None:
+    """Raise OSError if another directory took our place: two logs would be mixed up there."""
+    if not lock.is_in_place():
+        raise OSError(errno.ESTALE, "the directory was taken away or replaced", lock.path)
+
+
 def make_file(
     vfs: VFS, directory: str, path: str, encoded: bytes, *, prealloc: Prealloc, segment_bytes: int
 ) -> File:

@@ -85,6 +85,7 @@ class Store:
             state,
             self._segments,
             recovered.next_segment,
+            lock=directory.lock,
             clock_ms=clock_ms,
             entropy=entropy,
             counters=self._counters,

@@ -57,6 +57,10 @@ class File(Protocol):
         """flock(LOCK_EX | LOCK_NB), or LOCK_SH; False when another open file is in the way."""
         ...
 
+    def is_in_place(self) -> bool:
+        """Whether `path` still leads to this file."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -173,6 +177,13 @@ class RealFile:
         except BlockingIOError:
             return False
         return True
+
+    def is_in_place(self) -> bool:
+        """See `File.is_in_place`."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def close(self) -> None:
         """Close the file and drop its lock; twice is harmless."""

@@ -31,7 +31,7 @@ from segstore.layout import SEGMENT_HEADER_BYTES, HeadLayout, SegmentHeader, ali
 from segstore.local import SEAL_BYTES, Local, Seal, SegmentEnd, SegmentList, encode_local
 from segstore.options import Counters, Options, seal_bytes
 from segstore.scan import LogPoint, LogState
-from segstore.segment import Segment, Spare, make_file, plan_spare, sync, write_all
+from segstore.segment import Segment, Spare, check_place, make_file, plan_spare, sync, write_all
 from segstore.vfs import VFS, File
 
 
@@ -53,7 +53,7 @@ class LogWriter:
 
     Args:
         vfs: The disk.
-        directory: Path of the store.
+        directory, lock: Path of the store, and its locked file.
         store_uuid: 16 bytes.
         layout: Of the heads.
         options: Of the store.
@@ -75,6 +75,7 @@ class LogWriter:
         segments: dict[int, Segment],
         next_segment: int,
         *,
+        lock: File,
         clock_ms: Callable[[], int],
         entropy: Callable[[int], bytes],
         counters: Counters,
@@ -95,6 +96,7 @@ class LogWriter:
         self._layout = layout
         self._state = state
         self._next_segment = next_segment
+        self.lock = lock
         self._clock_ms = clock_ms
         self._entropy = entropy
         self._counters = counters
@@ -371,6 +373,7 @@ class LogWriter:
         """Make the file of a segment for which no spare was ready, without filling it."""
         assert segment.spare is not None
         encoded = segment.spare.encoded
+        check_place(self.lock)
         segment.file = make_file(
             self.vfs, self.directory, segment.path, encoded, prealloc="none", segment_bytes=0
         )

@@ -5,7 +5,9 @@ keys, runs with. The snapshot is the newest valid one; its restart-only values w
 candidate becomes the snapshot when it is valid; when it is not, nothing changes.
 """
 
+import os
 import signal
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -17,6 +19,7 @@ from sepp.config.load import Loaded, identity, load_path, parse
 from sepp.config.model import Config
 from sepp.config.reload import changes, restart_changes
 from sepp.logs import get_logger
+from sepp.quoting import quote
 
 log = get_logger("sepp.reloader")
 
@@ -100,7 +103,9 @@ class Reloader:
 
     def _reload(self) -> Result:
         old = self._loaded
-        # A file that never was may still be missing; one that was read must not vanish unnoticed.
+        # A file that never was may still be missing; one that was read must not vanish unnoticed,
+        # nor be emptied, by a copy onto a full disk, say: all keys would be gone.
+        _check_file(old.path, had_content=old.identity is not None and old.identity[2] > 0)
         new = load_path(old.path, self._environ, must_exist=old.identity is not None)
         self.identity = new.identity
         if new.config == old.config:
@@ -124,6 +129,22 @@ class Reloader:
             changed=changes(old.config, new.config),
         )
         return "applied"
+
+
+def _check_file(path: str, *, had_content: bool) -> None:
+    """Raise ConfigError for what is no file to read while the server runs.
+
+    Opening a pipe would hold everybody up until somebody writes into it.
+    """
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return  # told when it is read
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigError("", f"config file {quote(path)} is no regular file; put one there")
+    if had_content and not found.st_size:
+        text = f"config file {quote(path)} is empty; for the defaults alone write a comment into it"
+        raise ConfigError("", text)
 
 
 async def watch(

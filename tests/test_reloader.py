@@ -108,6 +108,37 @@ def test_vanished_file_keeps_the_running_configuration(serve: Callable[..., Serv
     assert "does not exist" in entries()[0]["error"]
 
 
+def test_emptied_file_keeps_the_running_configuration(serve: Callable[..., Server]) -> None:
+    server = serve("[[auth.api_keys]]\nname = 'ci'\nkey = 'secret'\n")
+    server.path.write_text("")
+
+    with captured() as entries:
+        assert server.reloader.reload() == "failed"
+    assert "is empty" in entries()[0]["error"]
+    assert server.applied == []
+
+    server.path.write_text("# nothing\n")
+    assert server.reloader.reload() == "applied"
+
+
+def test_file_that_was_empty_from_the_start_may_be_so(serve: Callable[..., Server]) -> None:
+    server = serve("")
+
+    assert server.reloader.reload() == "unchanged"
+
+
+def test_pipe_in_place_of_the_file_is_not_waited_for(serve: Callable[..., Server]) -> None:
+    server = serve(BATCH_2)
+    server.path.unlink()
+    os.mkfifo(server.path)
+
+    with captured() as entries:
+        assert server.reloader.reload() == "failed"
+
+    assert server.batch == 2
+    assert "is no regular file" in entries()[0]["error"]
+
+
 def test_equal_configuration_changes_and_logs_nothing(serve: Callable[..., Server]) -> None:
     server = serve(BATCH_2)
     server.path.write_text(f"# a comment\n{BATCH_2}")

@@ -30,11 +30,12 @@ class Draft:
             self._doc: Any = tomlkit.parse(text)
         except (TOMLKitError, RecursionError, ValueError) as error:
             raise Unreadable(str(error)) from error
+        self._nothing = "\n" if text else ""
 
     @property
     def text(self) -> str:
-        """The text as edited so far."""
-        return str(tomlkit.dumps(self._doc))
+        """The text as edited so far; never empty if it was not: a reload refuses such a file."""
+        return str(tomlkit.dumps(self._doc)) or self._nothing
 
     def set(self, section: str, key: str, value: Value) -> None:
         """Set or, with None, remove one key of a section; the section is made if need be."""

@@ -76,15 +76,15 @@ class Api:
         if body is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
-        request = Request(url, data=data, headers=headers, method=method)
         try:
+            request = Request(url, data=data, headers=headers, method=method)
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
                 if answer.status >= 400:
                     raise _refusal(answer.status, answer.read())
                 yield from answer
         except HTTPError as error:
             raise _refusal(error.code, error.read()) from None
-        except (URLError, OSError) as error:
+        except (URLError, OSError, ValueError) as error:  # ValueError: a bad URL
             reason = getattr(error, "reason", error)
             raise StartError(f"no answer from {self._url}: {reason}") from None
         except HTTPException:  # its text is what was received: no words

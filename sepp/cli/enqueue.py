@@ -1,5 +1,6 @@
 """`sepp-trio enqueue`: one job from the command line, or many from a file."""
 
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -135,7 +136,7 @@ def read_payload(text: str | None, file: str | None) -> bytes | None:
             raise StartError(f"cannot read {file!r}: {error.strerror}") from None
     if STDIN in (text, file):
         return sys.stdin.buffer.read()
-    return None if text is None else text.encode()
+    return None if text is None else os.fsencode(text)  # the bytes as they were given
 
 
 def when(span: str | None, instant: str | None) -> datetime | None:

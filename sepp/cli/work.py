@@ -59,7 +59,10 @@ def work(
 
     Example: `sepp-trio work emails --exec 'python send.py' --concurrency 4`
     """
-    command = shlex.split(exec)
+    try:
+        command = shlex.split(exec)
+    except ValueError as error:
+        raise UsageError(f"--exec {exec!r}: {error}") from None
     if not command or shutil.which(command[0]) is None:
         raise StartError(f"no program {(command or [''])[0]!r}")
     if concurrency < 1 or (max_jobs is not None and max_jobs < 1):

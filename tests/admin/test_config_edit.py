@@ -378,3 +378,11 @@ def test_a_queue_can_be_declared_and_removed_in_every_form() -> None:
         draft = Draft(draft.text)
         draft.undeclare("b.c")
         assert tomllib.loads(draft.text).get("queues", []) == tomllib.loads(text).get("queues", [])
+
+
+def test_text_without_its_last_entry_is_not_empty() -> None:
+    draft = Draft('[[queues]]\nname = "a"\n')
+    draft.undeclare("a")
+
+    assert draft.text == "\n"
+    assert Draft("").text == ""

@@ -140,6 +140,13 @@ def test_the_wrong_one_of_both_ports_is_one_line_and_a_code(both: Both, tmp_path
     assert (as_admin + as_grpc).count("\n") == 2
 
 
+def test_a_url_that_is_none_is_one_line_and_a_code(tmp_path: Path) -> None:
+    shown = Verbs(tmp_path, "--admin", "http://[::").run("queues", code=1)
+
+    assert "Invalid IPv6 URL" in shown
+    assert shown.count("\n") == 1
+
+
 def test_top_shows_what_is_there(both: Both) -> None:
     both.kill_jobs("a")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sepp.cli.enqueue import read_payload
 from tests.cli.verbs import SECONDS_MAX, Verbs
 from tests.client.conftest import queue, shared
 from tests.e2e.conftest import StartServer, start_server
@@ -67,6 +68,10 @@ def test_the_payload_comes_from_stdin_or_a_file(verbs: Verbs, queue: str, tmp_pa
     shown = verbs.run("work", queue, "--exec", "cat", "--max-jobs", "2")
 
     assert shown == "from stdinfrom a file"
+
+
+def test_a_payload_that_is_no_utf_8_stays_as_it_is() -> None:
+    assert read_payload(os.fsdecode(b"\xff"), None) == b"\xff"
 
 
 def test_a_key_seen_before_is_told(verbs: Verbs, queue: str) -> None:
@@ -140,6 +145,7 @@ def test_what_was_drained_can_be_enqueued_again(verbs: Verbs, queue: str, tmp_pa
         (["enqueue", "a/b", "t"], 1, "malformed"),
         (["enqueue", "q", "t", "--bulk", "not-there"], 1, "cannot read"),
         (["work", "q", "--exec", "no-such-program"], 1, "no program"),
+        (["work", "q", "--exec", "cat '"], 2, "No closing quotation"),
         (["work", "q", "--exec", "true", "--concurrency", "0"], 2, "at least 1"),
     ],
 )

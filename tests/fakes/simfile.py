@@ -100,6 +100,10 @@ class SimFile:
             inode.readers.add(self)
         return True
 
+    def is_in_place(self) -> bool:
+        """See `File.is_in_place`."""
+        return self._vfs.leads_to(self.path, self._inode)
+
     def close(self) -> None:
         """Close the file and drop its lock; twice is harmless. A failing one closes it too."""
         if not self._is_open:

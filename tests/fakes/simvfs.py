@@ -215,6 +215,10 @@ class SimVFS:
         if error:
             raise os_error(error, path)
 
+    def leads_to(self, path: str, inode: Inode) -> bool:
+        """Whether a path leads to a file; no call that could fail or be crashed at."""
+        return self._names.get(path) is inode
+
     def free_bytes(self, path: str) -> int:
         """See `VFS.free_bytes`; `free`, or what `capacity` leaves."""
         self.enter_or_fail("free_bytes", path)

@@ -219,6 +219,39 @@ async def test_a_directory_that_was_taken_away_is_a_failure(error: int) -> None:
     await store.close()
 
 
+async def test_nothing_goes_into_a_directory_that_took_our_place() -> None:
+    world = sim_world(options=options("sync_data"))
+    store = await world.writer()
+    names = replace_directory(world)
+
+    with pytest.raises(StoreFailed, match="taken away or replaced"):
+        await store.maintain()
+    await store.close()
+    assert set(world.vfs.list_dir("/store")) == names
+
+
+async def test_no_segment_goes_into_a_directory_that_took_our_place() -> None:
+    world = sim_world(options=options("sync_data"))
+    store = await world.writer()
+    names = replace_directory(world)
+
+    async def fill() -> None:
+        for number in range(20):
+            await add(store, [number], bytes(1000))
+
+    with pytest.raises(StoreFailed, match="taken away or replaced"):
+        await fill()
+    await store.close()
+    assert set(world.vfs.list_dir("/store")) == names
+
+
+def replace_directory(world: Any) -> set[str]:
+    """Put another LOCK in place of the one that is held; return the names there are now."""
+    world.vfs.rename("/store/LOCK", "/store/LOCK.old")
+    world.vfs.open("/store/LOCK", is_new=True).close()
+    return set(world.vfs.list_dir("/store"))
+
+
 async def test_room_has_hysteresis() -> None:
     world = sim_world(options=options("sync_data"))
     store = await world.writer()
