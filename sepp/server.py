@@ -9,7 +9,6 @@ closes clean. A second signal ends the process at once. A failed write or sync e
 code 74.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from sepp.admin import wiring
 from sepp.auth import ApiKeys
 from sepp.certificates import Certificates
 from sepp.clock import Clock
+from sepp.collector import settled
 from sepp.committer import Committer
 from sepp.config.address import Address, parse_address
 from sepp.config.load import Loaded
@@ -143,7 +143,8 @@ class _Process:
             store = await self._open_store()
             if store is not None:
                 try:
-                    await self._serve(store, front)
+                    with settled():
+                        await self._serve(store, front)
                 finally:
                     with trio.CancelScope(shield=True):  # bounded by the disk
                         await store.close(self.journal.has_writes)
@@ -249,7 +250,6 @@ class _Process:
             nursery.start_soon(sweeper.serve)
             nursery.start_soon(keep_up, store, self.journal)
             nursery.start_soon(memory.serve)
-            settle_memory()
             self.service.start(self.committer, self.journal.dedup_key)
             self.health.set(SERVICE_NAME, is_serving=True)
             front.flush()
@@ -317,16 +317,6 @@ async def keep_up(store: Store, journal: Journal) -> None:
     while True:
         pause_ms = await store.maintain(journal.has_writes)
         await trio.sleep(pause_ms / 1000)
-
-
-def settle_memory() -> None:
-    """Tell the collector that what lives by now stays: no round of it has to walk that again.
-
-    It looks as often as always for the rest: a connection that was cut off is a circle, and holds
-    memory the collector does not count. Looking seldom let a flood of PINGs take 110 MiB.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _log_configuration(loaded: Loaded) -> None:

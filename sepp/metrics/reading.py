@@ -28,7 +28,7 @@ from sepp.reloader import Reloader
 from sepp.rpc.server import Server
 from sepp.service import Phase, QueueService
 
-QUEUES_PER_SLICE: Final = 32
+QUEUES_PER_SLICE: Final = 8
 
 Pause = Callable[[], Awaitable[object]]
 

@@ -9,7 +9,7 @@ from sepp.metrics.families import Family
 from sepp.metrics.reading import Histogram, Points, Series, Value
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-POINTS_PER_SLICE: Final = 500
+POINTS_PER_SLICE: Final = 250
 
 
 def render(series: list[Series]) -> Iterator[bytes]:

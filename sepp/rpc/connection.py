@@ -16,13 +16,15 @@ from sepp.rpc.inbound import Inbound
 from sepp.rpc.outbound import Outbound
 from sepp.rpc.poller import READ, WRITE
 from sepp.rpc.timers import NEVER
-from sepp.rpc.transport import PeerGone, Transport
+from sepp.rpc.transport import RECEIVE_BYTES, PeerGone, Transport
 from sepp.rpc.watch import Allowance, Watch
 
 _log = logging.getLogger(__name__)
 
 _KEEPALIVE_PING: Final = b"sepplive"
 _GOAWAY_PING: Final = b"seppgoes"
+_NOISE_MAX: Final = 4  # frames of one read that are charged for; with more the peer is noisy
+_WARY_BYTES: Final = 2_048  # read at once of peers that are new or noisy
 _END_REASONS: Final = {http2.NO_ERROR: "left", http2.ENHANCE_YOUR_CALM: "flood"}
 
 
@@ -40,8 +42,10 @@ class Connection:
         "_inbound",
         "_is_leaving",
         "_limits",
+        "_noise",
         "_outbound",
         "_poller",
+        "_read_max",
         "_session",
         "_watch",
         "_watched",
@@ -73,6 +77,8 @@ class Connection:
         )
         self._watched = READ
         self._is_leaving = False
+        self._noise = 0  # charged during this read
+        self._read_max = _WARY_BYTES
         self.is_touched = False
         self.is_closed = False
 
@@ -81,7 +87,7 @@ class Connection:
     def on_readable(self) -> None:
         """Read once, and handle every request that is complete by it."""
         try:
-            data = self.transport.receive()
+            data = self.transport.receive(self._read_max)
         except PeerGone as gone:
             self.close("peer", str(gone))
             return
@@ -105,12 +111,21 @@ class Connection:
             self._handle(events)
         else:
             watch.frame_begun()
+        if self._noise or self._read_max != RECEIVE_BYTES:
+            self._heed_noise()
         if (
             not self.is_touched
             and not self.is_closed
             and (session.want_write or self._outbound.end_code is not None or self._inbound.is_full)
         ):
             self._poller.touch(self)
+
+    def _heed_noise(self) -> None:
+        """Have a peer that makes noise wait for the others, and read less of it at a time."""
+        self._read_max = RECEIVE_BYTES if self._noise <= _NOISE_MAX else _WARY_BYTES
+        if self._noise > _NOISE_MAX and not self.is_closed:
+            self._poller.serve_last(self.transport.sock.fileno())
+        self._noise = 0
 
     def _handle(self, events: list[http2.Event]) -> None:
         inbound, calls = self._inbound, self._calls
@@ -276,6 +291,7 @@ class Connection:
 
     def charge(self, allowance: Allowance) -> None:
         """Use one of what a rate limit allows; without any left the peer is cut off."""
+        self._noise += 1
         if not allowance.take(self._poller.now):
             self.cut_off("too many frames without content, or too many resets")
 

@@ -103,6 +103,7 @@ class Listener:
         connection = Connection(front, transport, peer)
         front.connections[sock.fileno()] = connection
         front.poller.register(sock.fileno(), connection)
+        front.poller.serve_last(sock.fileno())  # until it was heard once
         front.poller.touch(connection)
 
     def _pause(self, error: OSError) -> None:

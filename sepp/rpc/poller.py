@@ -59,6 +59,7 @@ class Poller:
         self._epoll = select.epoll()
         self._endpoints: dict[int, Endpoint] = {}
         self._touched: list[Endpoint] = []
+        self._last: dict[int, None] = {}  # descriptors, the longest waiting first
         self._scope: trio.CancelScope | None = None
         self._flusher: trio.lowlevel.Task | None = None
 
@@ -91,19 +92,36 @@ class Poller:
 
     def _serve_ready(self) -> None:
         self.now = trio.current_time()
-        endpoints = self._endpoints
+        endpoints, last = self._endpoints, self._last
+        put_off: dict[int, int] = {}
         for descriptor, ready in self._epoll.poll(0, _SOCKETS_PER_TURN):
             endpoint = endpoints.get(descriptor)
             if endpoint is None:
                 continue  # closed earlier in this turn
-            try:
-                if ready & WRITE:
-                    endpoint.on_writable()
-                if ready & ~WRITE:
-                    endpoint.on_readable()
-            except Exception:  # noqa: BLE001  # a bug met by one peer must not end the others
-                self._abort(endpoint)
+            if descriptor in last:
+                put_off[descriptor] = ready
+                continue
+            self._serve(endpoint, ready)
+        if put_off:
+            self._serve_one(put_off)
         self._run_due()
+
+    def _serve_one(self, put_off: dict[int, int]) -> None:
+        """Serve the one that has waited longest."""
+        for descriptor in self._last:  # some may have been closed earlier in this turn
+            if descriptor in put_off:
+                del self._last[descriptor]
+                self._serve(self._endpoints[descriptor], put_off[descriptor])
+                return
+
+    def _serve(self, endpoint: Endpoint, ready: int) -> None:
+        try:
+            if ready & WRITE:
+                endpoint.on_writable()
+            if ready & ~WRITE:
+                endpoint.on_readable()
+        except Exception:  # noqa: BLE001  # a bug met by one peer must not end the others
+            self._abort(endpoint)
 
     def _run_due(self) -> None:
         self.now = now = trio.current_time()
@@ -159,7 +177,16 @@ class Poller:
         """Change what is watched: READ, WRITE, both or 0. Errors and hang-ups always are."""
         self._epoll.modify(descriptor, wanted | _HANG_UP)
 
+    def serve_last(self, descriptor: int) -> None:
+        """Serve a peer that is new or noisy the next time only when its turn has come.
+
+        Each turn serves one of them, after all others: however many they are, they cost the others
+        no more than that.
+        """
+        self._last[descriptor] = None
+
     def unregister(self, descriptor: int) -> None:
         """Stop watching a descriptor, before it is closed."""
+        self._last.pop(descriptor, None)
         if self._endpoints.pop(descriptor, None) is not None and not self._epoll.closed:
             self._epoll.unregister(descriptor)

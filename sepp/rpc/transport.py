@@ -45,14 +45,17 @@ class Transport:
         self._out = b""
         self._out_at = 0
 
-    def receive(self) -> memoryview | bytes:
-        """Return what has arrived, at most RECEIVE_BYTES; valid until any transport's next call.
+    def receive(self, bytes_max: int = RECEIVE_BYTES) -> memoryview | bytes:
+        """Return what has arrived; valid until any transport's next call.
+
+        Args:
+            bytes_max: To read from the socket, RECEIVE_BYTES at most.
 
         Raises:
             PeerGone: The stream ended or broke.
         """
         try:
-            count = self.sock.recv_into(_buffer)
+            count = self.sock.recv_into(_buffer, bytes_max)
         except BlockingIOError:
             return b""
         except OSError as error:
@@ -130,9 +133,9 @@ class TlsTransport(Transport):
         if not is_server:
             self._handshake()
 
-    def receive(self) -> memoryview | bytes:
+    def receive(self, bytes_max: int = RECEIVE_BYTES) -> memoryview | bytes:
         """Return plain bytes that have arrived; the handshake goes on in here as well."""
-        data = super().receive()
+        data = super().receive(bytes_max)
         if not data:
             return b""
         self._incoming.write(data)

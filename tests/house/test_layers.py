@@ -55,6 +55,7 @@ LAYERS = (
     (
         "segstore",
         "sepp._generated",
+        "sepp.collector",
         "sepp.core",
         "sepp.counts",
         "sepp.exits",

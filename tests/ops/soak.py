@@ -22,7 +22,7 @@ from sepp.rpc.grpc import RpcError
 from sepp.rpc.poller import Poller
 from tests.e2e.rpc_client import Client
 from tests.e2e.server_process import ServerProcess
-from tests.ops.figures import Figures, resident_bytes, scrape, settings
+from tests.ops.figures import Figures, descriptor_count, resident_bytes, scrape, settings
 
 QUEUES = ("mail", "image", "report")
 CONNECTIONS, TASKS_EACH = 4, 4
@@ -33,6 +33,7 @@ RELOAD_EVERY_S, ROTATE_EVERY_S, KILL_EVERY_S = 5.0, 10.0, 2.0
 # Flat means: the end is no more than this above the time after warming up.
 MEMORY_GROWTH_MAX = 32 << 20
 LOG_GROWTH_MAX = 8 * SEGMENT_BYTES
+DESCRIPTOR_GROWTH_MAX = 16
 
 
 @define
@@ -53,6 +54,7 @@ class Report:
     cycle_ms_p99: float = 0.0
     memory_bytes: list[int] = field(factory=list)
     log_bytes: list[int] = field(factory=list)
+    descriptors: list[int] = field(factory=list)
     faults: list[str] = field(factory=list)
 
 
@@ -158,6 +160,7 @@ class Soak:
             report.scrapes += 1
             report.memory_bytes.append(resident_bytes(self.server.pid))
             report.log_bytes.append(int(figures["sepp_store_log_bytes"]))
+            report.descriptors.append(descriptor_count(self.server.pid))
             await trio.sleep(1)
 
     # The run.
@@ -227,13 +230,14 @@ class Soak:
             faults.append(f"{len(report.errors)} errors, first: {report.errors[0]}")
         self._judge_growth("memory", report.memory_bytes, MEMORY_GROWTH_MAX)
         self._judge_growth("log", report.log_bytes, LOG_GROWTH_MAX)
+        self._judge_growth("descriptors", report.descriptors, DESCRIPTOR_GROWTH_MAX)
 
     def _judge_growth(self, name: str, samples: list[int], growth_max: int) -> None:
         fifth = len(samples) // 5
         if fifth:
             grown = max(samples[-fifth:]) - max(samples[fifth : 2 * fifth])
             if grown > growth_max:
-                self.report.faults.append(f"{name} has grown by {grown >> 10} KiB")
+                self.report.faults.append(f"{name} has grown by {grown:,}")
 
 
 class KeyedClient(Client):
@@ -283,10 +287,12 @@ def soak(directory: Path, seconds: float, *, rate: float = 0.0, seed: int = 0) -
 def summary(report: Report) -> dict[str, Any]:
     """The figures worth keeping."""
     shown = {name: getattr(report, name) for name in Report.__slots__ if name[0] != "_"}
-    for name in ("memory_bytes", "log_bytes"):
+    for name in ("memory_bytes", "log_bytes", "descriptors"):
         samples = shown.pop(name)
-        if samples:
-            shown[name] = {"first": samples[0], "max": max(samples), "last": samples[-1]}
+        fifth = len(samples) // 5
+        if fifth:
+            parts = [samples[at * fifth : (at + 1) * fifth] for at in range(5)]
+            shown[name] = {"first": samples[0], "max of each fifth": [max(part) for part in parts]}
     shown["scrape_ms_max"] = round(report.scrape_ms_max, 1)
     return shown
 

@@ -6,6 +6,8 @@ import pytest
 import trio
 
 from sepp.rpc.limits import TransportLimits
+from sepp.rpc.poller import Poller
+from sepp.rpc.transport import Transport
 from tests.rpc import frames
 from tests.rpc.frames import (
     CONTINUATION,
@@ -132,6 +134,46 @@ async def test_pings_along_with_calls_are_not_counted(mock_clock):
 
         assert len(peer.of_kind(PING, frames.ACK)) == 4000
         assert peer.goaway is None
+        await peer.close()
+
+
+async def test_only_peers_that_are_new_or_noisy_have_to_wait_for_the_others(monkeypatch):
+    put_last = []
+    monkeypatch.setattr(Poller, "serve_last", lambda self, fd: put_last.append(fd))
+    async with serving() as harness:
+        peer = await RawPeer.greeted(harness.port)
+        assert len(put_last) == 1  # new
+        for stream_id in range(1, 101, 2):
+            await peer.send(PING_FRAME * 2 + request(stream_id, ECHO, message(b"")))
+            await peer.until_answered(stream_id)
+        assert len(put_last) == 1
+
+        await peer.send(PING_FRAME * 5)
+        await peer.until_frame(PING, 105, frames.ACK)
+
+        assert len(put_last) == 2
+        await peer.close()
+
+
+async def test_of_new_and_noisy_peers_little_is_read_at_once(monkeypatch):
+    asked = []
+    receive = Transport.receive
+
+    def spy(transport, bytes_max):
+        asked.append(bytes_max)
+        return receive(transport, bytes_max)
+
+    monkeypatch.setattr(Transport, "receive", spy)
+    async with serving() as harness:
+        peer = await RawPeer.greeted(harness.port)
+        await peer.until_frame(SETTINGS, flags=frames.ACK)
+        pings = 0
+        for count in (1, 5, 5, 1, 1):
+            await peer.send(PING_FRAME * count)
+            pings += count
+            await peer.until_frame(PING, pings, frames.ACK)
+
+        assert asked == [2048, 8192, 8192, 2048, 2048, 8192]
         await peer.close()
 
 
