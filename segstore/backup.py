@@ -21,7 +21,7 @@ from segstore.layout import FORMAT_NAME, HeadLayout, segment_name
 from segstore.local import SegmentEnd
 from segstore.manifest import Manifest, write_durably
 from segstore.recovered import LogEnd
-from segstore.recovery import Recovery
+from segstore.recovery import Progress, Recovery
 from segstore.segment import write_all
 from segstore.vfs import VFS, File
 from segstore.walk import layout_of
@@ -239,7 +239,7 @@ def backup(
     *,
     vfs: VFS,
     now_ms: int,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
     is_linking: bool = True,
 ) -> Backup:
     """Copy a store to a new directory, whether it is in use or not; see `Backup`.

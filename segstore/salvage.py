@@ -26,6 +26,7 @@ from segstore.layout import (
 from segstore.local import Move
 from segstore.manifest import write_durably
 from segstore.options import Options
+from segstore.recovery import Progress
 from segstore.redo import Redo
 from segstore.rescue import rescue_batch, rescue_header
 from segstore.scan import Frame, SegmentScan
@@ -73,7 +74,7 @@ async def salvage(
     vfs: VFS,
     clock_ms: Callable[[], int],
     options: Options | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> Salvaged:
     """Write what is provable in `source` to a new store in `target`, durably; it blocks.
 
@@ -126,7 +127,7 @@ class _Salvage:
         self,
         vfs: VFS,
         directory: Directory,
-        on_progress: Callable[[int, int], None] | None,
+        on_progress: Progress | None,
     ) -> None:
         self.found = Salvaged()
         self._vfs = vfs

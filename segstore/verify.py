@@ -5,7 +5,6 @@ snapshots and index are held against the log. The last word on whether it opens 
 opens.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -27,14 +26,12 @@ from segstore.layout import (
 from segstore.local import SegmentEnd
 from segstore.manifest import Manifest, decode_manifest
 from segstore.recovered import Recovered
-from segstore.recovery import Recovery
+from segstore.recovery import Progress, Recovery
 from segstore.slots import Slots
 from segstore.snapshot_check import check_snapshots
 from segstore.survey import Survey
 from segstore.vfs import VFS
 from segstore.walk import Break, FoundBody, LogWalk, bodies_in, layout_of, load
-
-OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class Report:
         return len(self.breaks) + len(self.bodies)
 
 
-def verify(path: str, *, vfs: VFS, on_progress: OnProgress | None = None) -> Report:
+def verify(path: str, *, vfs: VFS, on_progress: Progress | None = None) -> Report:
     """Check a store that nobody has open, or a backup.
 
     Args:
@@ -102,7 +99,7 @@ def verify(path: str, *, vfs: VFS, on_progress: OnProgress | None = None) -> Rep
 
 
 class _Verification:
-    def __init__(self, vfs: VFS, directory: Directory, on_progress: OnProgress | None) -> None:
+    def __init__(self, vfs: VFS, directory: Directory, on_progress: Progress | None) -> None:
         self._vfs = vfs
         self._directory = directory
         self._on_progress = on_progress

@@ -21,6 +21,7 @@ from tests.fakes.simvfs import SimVFS
 from tests.segstore.surgery import (
     BODY,
     cut,
+    files,
     filled,
     flip,
     found,
@@ -50,10 +51,6 @@ def back_up(world: DiskWorld, *, is_linking: bool = True) -> Backup:
     assert (report.damage_count, report.notes) == (0, [])
     assert report.manifest == made.manifest
     return made
-
-
-def files(world: DiskWorld) -> list[str]:
-    return [f"{world.path}/{name}" for name in world.vfs.list_dir(world.path) if "." in name]
 
 
 @pytest.mark.parametrize("is_linking", [True, False])
