@@ -170,7 +170,7 @@ def kept_from_writers(vfs: VFS, path: str) -> Iterator[None]:
 
 
 def _holder(file: File) -> str:
-    return file.pread(32, 0).decode("ascii", "replace").strip() or "unknown"
+    return file.pread(32, 0).decode("ascii", "replace").strip().lstrip("0") or "unknown"
 
 
 def make_directory(vfs: VFS, path: str) -> None:

@@ -88,11 +88,18 @@ class Maintenance:
             self._is_running = False
 
     async def _look_at_room(self) -> int:
-        """Judge the free space; return it in bytes."""
+        """Judge the free space; return it in bytes.
+
+        Raises:
+            StoreFailed: the directory cannot be looked at: it was taken away, or its disk was.
+        """
         writer = self.writer
-        free = await self.flusher.run_in_worker(
-            lambda: writer.vfs.free_bytes(writer.directory), Lane.MAINTENANCE
-        )
+        try:
+            free = await self.flusher.run_in_worker(
+                lambda: writer.vfs.free_bytes(writer.directory), Lane.MAINTENANCE
+            )
+        except OSError as problem:
+            raise writer.fail(problem, "nothing is acknowledged any more") from problem
         self.judge_room(free)
         return free
 

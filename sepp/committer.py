@@ -113,7 +113,7 @@ class Committer:
         Its `answer` or `refuse` is called exactly once, later or before this returns, unless the
         owner called `forget`.
         """
-        if not self._waiting and (
+        if not self._waiting and (  # and not `_is_full`, in line: every call comes through here
             len(self._puts) + len(self._states) + len(self._deletes) < RECORDS_MAX
             and self._open.body_bytes < BYTES_MAX
         ):

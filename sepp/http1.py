@@ -10,6 +10,7 @@ Whatever goes wrong with one connection ends that connection only.
 """
 
 import logging
+import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -177,12 +178,14 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     stop: trio.Event,
     grace_s: float = 10.0,
+    reserved_descriptors: int = 64,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` on sockets of `bind` until `stop` is set; then finish what is under way.
 
     After `stop` nothing is accepted, idle connections are closed at once and busy ones after their
     answer or `grace_s`. Streams of the application must end by themselves on the same event.
+    A connection that takes one of the last `reserved_descriptors` is closed as it is accepted.
     """
     config = Config()
     config.errorlog = _log
@@ -191,12 +194,15 @@ async def serve(
     config.h11_max_incomplete_size = HEADER_BYTES_MAX
     config.keep_alive_timeout = HEADERS_S
     context = WorkerContext(None)
+    # The kernel hands out the lowest free number, so a high one means that few are left.
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bound = soft - min(reserved_descriptors, soft // 4)
     connect = partial(_run_connection, app=app, config=config, context=context, tls=tls)
 
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
             for sock in listening:
-                accepting.start_soon(_accept, sock, connect, connections)
+                accepting.start_soon(_accept, sock, connect, connections, bound)
             task_status.started()
             await stop.wait()
             accepting.cancel_scope.cancel()
@@ -208,6 +214,7 @@ async def _accept(
     sock: socket.socket,
     connect: Callable[[SocketStream], Awaitable[None]],
     connections: trio.Nursery,
+    descriptor_max: int,
 ) -> None:
     async with await SocketListener.from_socket(sock) as listener:
         while True:
@@ -218,7 +225,8 @@ async def _accept(
                 _log.warning("accept failed: %s", error.__cause__)
                 await trio.sleep(ACCEPT_RETRY_S)
                 continue
-            if len(connections.child_tasks) >= CONNECTIONS_MAX:
+            is_scarce = stream.extra(SocketAttribute.raw_socket).fileno() >= descriptor_max
+            if is_scarce or len(connections.child_tasks) >= CONNECTIONS_MAX:
                 await anyio.aclose_forcefully(stream)
                 continue
             connections.start_soon(connect, stream)

@@ -1,5 +1,7 @@
 """The HTTP/1.1 listener: what it refuses, whom it cuts off, how it stops."""
 
+import os
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -213,8 +215,8 @@ async def test_stop_closes_a_connection_that_had_a_streamed_answer() -> None:
 
         stop.set()
 
-        async for _chunk in stream:
-            pass
+        with trio.fail_after(http1.HEADERS_S / 2):  # before it would be closed for being idle
+            assert await stream.receive_some() == b""
 
 
 async def test_connections_over_the_cap_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,3 +257,34 @@ async def test_running_out_of_descriptors_is_waited_out_and_does_not_spin(
                     answer += peer.recv(4096)
                     break
             assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_the_last_descriptors_are_kept_back_for_others() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(lowest := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 60, hard))
+    try:
+        async with listener(reserved_descriptors=20) as (port, _):
+            peers = []
+            while not await is_turned_away(peer := await trio.open_tcp_stream("127.0.0.1", port)):
+                peers.append(peer)
+            spare = [os.dup(0) for _ in range(15)]
+            for descriptor in spare:
+                os.close(descriptor)
+            for stream in (peer, *peers):
+                await stream.aclose()
+            answer = await talk(port, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert peers
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def is_turned_away(peer: trio.SocketStream) -> bool:
+    """Whether the other end closes at once; one that was taken in answers instead."""
+    try:
+        await peer.send_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        return not await peer.receive_some(1)
+    except trio.BrokenResourceError:
+        return True

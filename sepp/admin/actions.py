@@ -4,7 +4,6 @@ Every action is fenced: it names jobs by handles, and a job that moved on meanwh
 missing, never hit.
 """
 
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeVar
 
@@ -28,6 +27,7 @@ from sepp.core.outcomes import (
     QueueClosing,
     QueueFull,
 )
+from sepp.wire import id_bytes, id_text
 
 BATCH_MAX: Final = 1000  # jobs of one call by filter
 
@@ -145,7 +145,7 @@ async def _move(
         found: dict[str, object] = {
             "queue": queue,
             "count": len(moved.job_ids),
-            "job_ids": [str(uuid.UUID(bytes=job_id)) for job_id in moved.job_ids],
+            "job_ids": [id_text(job_id) for job_id in moved.job_ids],
         }
         if reason:
             found["reason"] = reason
@@ -162,7 +162,7 @@ async def release(
     site: Site, actor: Actor, queue: str, job_id: str, attempt: int, reason: str
 ) -> Result:
     """End a lease at once: the job is ready again, or dead if that was its last attempt."""
-    parsed = listing.parse_job_id(job_id)
+    parsed = id_bytes(job_id)
     if parsed is None:
         raise invalid("the id must be a UUID of 36 characters")
     await site.backend.locate([parsed])
@@ -210,7 +210,7 @@ async def enqueue(site: Site, actor: Actor, form: EnqueueForm) -> tuple[str, boo
             return None
         found: dict[str, object] = {
             "queue": form.queue,
-            "job_id": str(uuid.UUID(bytes=result.job_id)),
+            "job_id": id_text(result.job_id),
             "job_type": form.job_type,
         }
         if result.is_duplicate:
@@ -224,7 +224,7 @@ async def enqueue(site: Site, actor: Actor, form: EnqueueForm) -> tuple[str, boo
         raise _rejected("queue_full", text)
     if isinstance(result, QueueClosing):
         raise _rejected("queue_closing", "the queue is being deleted")
-    return str(uuid.UUID(bytes=result.job_id)), result.is_duplicate, done.sequence
+    return id_text(result.job_id), result.is_duplicate, done.sequence
 
 
 def _rejected(reason: str, detail: str) -> ApiError:

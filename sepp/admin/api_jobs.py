@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from sepp.admin import actions, listing
 from sepp.admin.actions import DeadVerb, Result
-from sepp.admin.backend import EnqueueForm, State
+from sepp.admin.backend import CAUSES, EnqueueForm, State
 from sepp.admin.endpoint import Call, Endpoint, Param, given, page_limit
 from sepp.admin.errors import invalid, not_found
 from sepp.admin.guard import DOWNLOAD_CSP
@@ -26,15 +26,15 @@ from sepp.admin.requests import (
     SelectBody,
 )
 from sepp.admin.streamed import StreamedResponse
+from sepp.config.table import I64_MAX
+from sepp.wire import id_bytes
 
 I64_MIN: Final = -(2**63)
-I64_MAX: Final = 2**63 - 1
 STATES: Final = tuple(state.value for state in State)
-CAUSES: Final = ("attempts_exhausted", "rejected", "lease_expired", "admin")
 EXPORT_ROWS: Final = 100
 
 FILTERS: Final = (
-    Param("cause", "Only dead letters with this cause.", choices=CAUSES),
+    Param("cause", "Only dead letters with this cause.", choices=tuple(CAUSES.values())),
     Param("job_type", "Only this job type, exactly."),
     Param("reason", "Only where the last reason holds this text, in any case."),
     Param("failed_before_ms", "Only what died before this time.", "ms"),
@@ -88,14 +88,14 @@ async def find_row(call: Call, job_id: bytes | None) -> Row:
 
 
 async def _job(call: Call) -> JobBody:
-    row = await find_row(call, listing.parse_job_id(call.params["id"]))
+    row = await find_row(call, id_bytes(call.params["id"]))
     if row.head.state is State.DEAD_LETTER:
         raise not_found("the job is dead; see /dead-letters/{id}")
     return listing.job_body(row, inline_bytes_max=None, is_detail=True)
 
 
 async def _dead_letter(call: Call) -> JobBody:
-    row = await find_row(call, listing.parse_job_id(call.params["id"]))
+    row = await find_row(call, id_bytes(call.params["id"]))
     if row.head.state is not State.DEAD_LETTER:
         raise not_found("the job is alive; see /jobs/{id}")
     return listing.job_body(row, inline_bytes_max=None, is_detail=True)

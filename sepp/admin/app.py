@@ -40,6 +40,7 @@ async def serve(
     *,
     tls: SSLContext | None = None,
     stop: trio.Event,
+    reserved_descriptors: int = 64,
     task_status: trio.TaskStatus[Site] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the admin side on sockets of `http1.bind` until `stop` is set.
@@ -54,7 +55,14 @@ async def serve(
         task_status.started(site)
         async with trio.open_nursery() as listener:
             listener.start_soon(_close_streams, site, stop)
-            await http1.serve(application(site), listening, tls=tls, stop=stop, grace_s=GRACE_S)
+            await http1.serve(
+                application(site),
+                listening,
+                tls=tls,
+                stop=stop,
+                grace_s=GRACE_S,
+                reserved_descriptors=reserved_descriptors,
+            )
         nursery.cancel_scope.cancel()
 
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from attrs import define, field, frozen
 
 from sepp.config.model import Config
-from sepp.core.commands import Command, NewJob
+from sepp.core.commands import Cause, Command, NewJob
 from sepp.core.limits import QueueLimits
 from sepp.core.outcomes import Outcome
 
@@ -31,12 +31,7 @@ class State(StrEnum):
     ASIDE = "aside"  # its body is damaged: kept, never delivered
 
 
-CAUSES: Final[dict[int, str]] = {
-    1: "attempts_exhausted",
-    2: "rejected",
-    3: "lease_expired",
-    4: "admin",
-}
+CAUSES: Final[dict[int, str]] = {cause.value: cause.name.lower() for cause in Cause}
 """The API's names of the causes, by their number on disk."""
 
 

@@ -16,9 +16,11 @@ from starlette.responses import Response
 
 from sepp.admin.errors import ApiError, forbidden, invalid, unauthorized
 from sepp.admin.guard import read_body
-from sepp.admin.requests import LAST_MS, U32_MAX
-from sepp.admin.sessions import Actor, Role, Unauthorized
+from sepp.admin.sessions import Actor, Unauthorized
 from sepp.admin.site import Site
+from sepp.config.sections import Role
+from sepp.config.table import U32_MAX
+from sepp.core.jobs import LAST_MS
 from sepp.logs import get_logger
 
 COOKIE: Final = "sepp_admin"

@@ -86,7 +86,7 @@ class Guard:
             return None
         is_api = scope["path"].startswith(API_PREFIX)
         if not is_same_origin(headers, may_be_no_browser=is_api):
-            return forbidden("this request comes from another site")
+            return forbidden("this request comes from another site or names none (Origin)")
         return None
 
 

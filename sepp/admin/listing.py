@@ -8,7 +8,6 @@ a quarter of a second, and says so.
 import base64
 import binascii
 import math
-import uuid
 from typing import Final
 
 import trio
@@ -27,6 +26,7 @@ from sepp.admin.backend import (
 from sepp.admin.errors import invalid
 from sepp.admin.messages import JobBody, Payload
 from sepp.admin.requests import DeadFilter
+from sepp.wire import id_text
 
 LOOKED_AT_MAX: Final = 10_000
 LOOKING_S: Final = 0.25
@@ -195,7 +195,7 @@ def job_body(row: Row, *, inline_bytes_max: int | None, is_detail: bool = False)
     """Return a job as the API shows it, its data inline up to `inline_bytes_max` (None: always)."""
     head, content = row.head, row.content
     body = JobBody(
-        id=str(uuid.UUID(bytes=head.job_id)),
+        id=id_text(head.job_id),
         key_b64=handle_of(head),
         job_type=content.job_type if content else "",
         priority=head.priority,
@@ -285,17 +285,6 @@ def parse_cursor(text: str | None) -> int | None:
     if len(data) != _CURSOR_BYTES:
         raise invalid("not a cursor of this server")
     return int.from_bytes(data, "big")
-
-
-def parse_job_id(text: str) -> bytes | None:
-    """Return the bytes of a job id in any case, None for a text that is none."""
-    if len(text) != 36:
-        return None
-    try:
-        found = uuid.UUID(text)
-    except ValueError:
-        return None
-    return found.bytes if str(found) == text.lower() else None
 
 
 def _unbase64(text: str, what: str) -> bytes:

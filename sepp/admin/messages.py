@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from sepp.admin.requests import CauseName, Role, Scalar, Setting, StateName
+from sepp.admin.requests import CauseName, Scalar, Setting, StateName
+from sepp.config.sections import Role
 
 
 class Answer(Struct, kw_only=True, forbid_unknown_fields=True, gc=False):

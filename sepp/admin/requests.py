@@ -8,12 +8,12 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-Role = Literal["viewer", "operator", "admin"]
+from sepp.config.table import U32_MAX
+from sepp.core.jobs import LAST_MS
+
 StateName = Literal["ready", "scheduled", "inflight", "dead_letter", "aside"]
 CauseName = Literal["attempts_exhausted", "rejected", "lease_expired", "admin"]
 
-U32_MAX: Final = 2**32 - 1
-LAST_MS: Final = 253_402_300_799_999  # the end of year 9999
 REASON_CHARS_MAX: Final = 1000
 KEYS_MAX: Final = 100
 

@@ -9,15 +9,13 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from attrs import define, frozen
 
 from sepp.admin.backend import ConfigSource
 from sepp.config.address import parse_address
-from sepp.config.sections import AdminKey
-
-Role = Literal["viewer", "operator", "admin"]
+from sepp.config.sections import AdminKey, Role
 
 RANKS: Final[dict[str, int]] = {"viewer": 1, "operator": 2, "admin": 3}
 

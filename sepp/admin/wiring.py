@@ -261,7 +261,13 @@ async def serve(
         async with trio.open_nursery() as nursery:
             if listener.certificates is not None:
                 nursery.start_soon(listener.certificates.watch)
-            await app.serve(backend, listener.sockets, tls=listener.tls, stop=stop)
+            await app.serve(
+                backend,
+                listener.sockets,
+                tls=listener.tls,
+                stop=stop,
+                reserved_descriptors=boot.transport.reserved_descriptors,
+            )
             nursery.cancel_scope.cancel()
     except Exception as fault:  # noqa: BLE001  # the queue goes on without its pages
         log.error("admin listener failed; the queue goes on without it", error=repr(fault))

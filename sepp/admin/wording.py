@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from sepp.core.jobs import LAST_MS
+
 CAUSE_WORDS: Final = {
     "attempts_exhausted": "Attempts exhausted",
     "rejected": "Rejected",
@@ -120,4 +122,4 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 def _at(ms: int) -> datetime:
     # Times on disk are capped at year 9999, which `datetime` can say.
-    return datetime.fromtimestamp(max(0, min(ms, 253_402_300_799_999)) / 1000, UTC)
+    return datetime.fromtimestamp(max(0, min(ms, LAST_MS)) / 1000, UTC)

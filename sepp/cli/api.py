@@ -3,6 +3,7 @@
 import json
 import ssl
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
@@ -49,7 +50,10 @@ class Api:
             StartError: It was refused, or the listener cannot be reached.
         """
         data = b"".join(self.stream(method, path, query=query, body=body, etag=etag))
-        return json.loads(data) if data else None
+        try:
+            return json.loads(data) if data else None
+        except ValueError:
+            raise StartError(f"no JSON from {self._url}: is the admin listener there?") from None
 
     def stream(
         self,
@@ -83,6 +87,10 @@ class Api:
         except (URLError, OSError) as error:
             reason = getattr(error, "reason", error)
             raise StartError(f"no answer from {self._url}: {reason}") from None
+        except HTTPException:  # its text is what was received: no words
+            raise StartError(
+                f"no whole HTTP answer from {self._url}: is the admin listener there?"
+            ) from None
 
 
 class Refused(StartError):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Final
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from sepp import __version__, exits
 from sepp.cli.config import config
@@ -70,12 +70,12 @@ def run(tokens: Sequence[str]) -> int:
     try:
         command, bound, _ = app.parse_args(tokens, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
-        return _fail(f"{_one_line(str(fault))} See {PROGRAM} --help.", exits.USAGE)
+        return _fail(f"{_what_is_wrong(fault)} See {_help_for(tokens)}.", exits.USAGE)
     try:
         code = command(*bound.args, **bound.kwargs)
         sys.stdout.flush()
     except UsageError as fault:
-        return _fail(f"{fault}. See {PROGRAM} --help.", exits.USAGE)
+        return _fail(f"{fault}. See {_help_for(tokens)}.", exits.USAGE)
     except exits.DamageFound as fault:
         return _fail(str(fault), exits.DAMAGED)
     except (ConfigError, exits.StartError) as fault:
@@ -103,5 +103,13 @@ def _fail(text: str, code: int) -> int:
     return code
 
 
-def _one_line(text: str) -> str:
+def _what_is_wrong(fault: CycloptsError) -> str:
+    text = str(fault)
+    if isinstance(fault, UnusedCliTokensError):
+        text = f"unexpected: {' '.join(fault.unused_tokens or ())!r}."
     return " ".join(text.split())
+
+
+def _help_for(tokens: Sequence[str]) -> str:
+    verbs, _, _ = app.parse_commands(tokens)
+    return " ".join((PROGRAM, *verbs, "--help"))

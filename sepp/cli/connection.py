@@ -7,7 +7,7 @@ from typing import TypeVar
 import trio
 
 from sepp.cli.options import Server
-from sepp.client import RetryPolicy, SeppClient, SeppError
+from sepp.client import RetryPolicy, SeppClient, SeppError, UnauthenticatedError
 from sepp.exits import StartError
 
 T = TypeVar("T")
@@ -45,7 +45,10 @@ def run_with(
     try:
         return trio.run(main)
     except (SeppError, ValueError) as error:
-        raise StartError(" ".join(str(error).split())) from error
+        text = " ".join(str(error).split())
+        if isinstance(error, UnauthenticatedError):
+            text = f"{text}; give an API key with --key or SEPP_KEY"
+        raise StartError(text) from error
 
 
 def _read(path: str | None) -> bytes | None:

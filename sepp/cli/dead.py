@@ -21,6 +21,7 @@ from sepp.client.convert import ms_of
 from sepp.exits import StartError
 
 DRAIN_COUNT: Final = 100
+NONE_KEPT: Final = "note: this server keeps no dead letters: storage.dead_letter_retention_ms is 0"
 Cause = Literal["attempts_exhausted", "rejected", "lease_expired", "admin"]
 
 dead = App(name="dead", help="Look at dead letters, send them again, take them out, delete them.")
@@ -73,7 +74,12 @@ def list_(
 
     Example: `sepp-trio dead list emails --cause rejected`
     """
-    found = pages(Api(admin), queue, "dead_letter", limit, chosen.as_query())
+    api = Api(admin)
+    found = list(pages(api, queue, "dead_letter", limit, chosen.as_query()))
+    if not found:
+        facts = api.call("GET", "/overview", query={"points": 1})["server"]
+        if not facts["dead_letter_retention_ms"]:
+            print(NONE_KEPT, file=sys.stderr)
     if json:
         for one in found:
             print_json(one)
@@ -258,7 +264,13 @@ def drain(
     def show(record: DeadLetterRecord) -> None:
         print(json_format.dumps(line_of(record), ensure_ascii=False), flush=True)
 
-    run_with(server, lambda client: drain_all(client, queue, max_records, show))
+    async def do(client: SeppClient) -> None:
+        if await drain_all(client, queue, max_records, show):
+            return
+        if not (await client.get_server_info()).dead_letter_retention_enabled:
+            print(NONE_KEPT, file=sys.stderr)
+
+    run_with(server, do)
     return exits.OK
 
 
@@ -267,15 +279,17 @@ async def drain_all(
     queue: str | None,
     max_records: int,
     show: Callable[[DeadLetterRecord], None],
-) -> None:
-    """Drain until there are none or enough; show each batch before the next is taken."""
-    while max_records > 0:
-        records = await client.drain_dead_letters(queue, min(DRAIN_COUNT, max_records))
+) -> int:
+    """Drain until there are none or enough; show each batch before the next is taken; count."""
+    count = 0
+    while count < max_records:
+        records = await client.drain_dead_letters(queue, min(DRAIN_COUNT, max_records - count))
         if not records:
-            return
+            break
         for record in records:
             show(record)
-        max_records -= len(records)
+        count += len(records)
+    return count
 
 
 def line_of(record: DeadLetterRecord) -> dict[str, object]:

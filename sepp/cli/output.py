@@ -19,7 +19,7 @@ def print_json(value: object) -> None:
 def table_of(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a table. Texts stand as they are; numbers to the right."""
     filled = list(rows)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(heads))
     for place, head in enumerate(heads):
         is_number = bool(filled) and all(isinstance(row[place], int | float) for row in filled)
         table.add_column(head, justify="right" if is_number else "left", overflow="fold")

@@ -8,7 +8,7 @@ import trio
 from sepp import exits
 from sepp._generated.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from sepp.cli.options import Server
-from sepp.rpc.address import parse_address
+from sepp.rpc.address import parse_server_address
 from sepp.rpc.channel import Metadata, open_channel
 from sepp.rpc.grpc import RpcError
 from sepp.rpc.transport import tls_client_context
@@ -28,7 +28,7 @@ def ask(server: Server, service: str, *, timeout_s: float) -> str:
 
 async def _ask(server: Server, service: str, timeout_s: float) -> str:
     """Return the status as its name; StartError when there is no answer."""
-    host, port, is_tls = parse_address(server.addr)
+    host, port, is_tls = parse_server_address(server.addr)
     where = f"{host}:{port}"
     metadata: Metadata = ()
     if server.key is not None:

@@ -68,6 +68,7 @@ def work(
     tally: Counter[str] = Counter()
 
     async def do(client: SeppClient) -> None:
+        await client.get_server_info()  # a wrong key ends us here; a worker would ask on and on
         worker = Worker(client, queues, span, max_in_flight=concurrency, auto_extend=True)
         worker.catch_all(partial(run_program, command, tally))
         async with trio.open_nursery() as nursery:
@@ -100,6 +101,7 @@ async def run_program(
     Raises:
         HandlerError: Its exit status asks for another try, or for none.
     """
+    is_last = ctx.attempt >= ctx.max_attempts
     try:
         ended = await trio.run_process(
             command,
@@ -110,10 +112,10 @@ async def run_program(
             start_new_session=True,
         )
     except OSError as error:
-        tally["retry"] += 1
+        tally["dead" if is_last else "retry"] += 1
         raise HandlerError.retry(f"{command[0]} did not start: {error}") from error
     outcome, failure = outcome_of(ended)
-    tally[outcome] += 1
+    tally["dead" if is_last and outcome == "retry" else outcome] += 1
     if failure is not None:
         raise failure
 

@@ -11,7 +11,7 @@ import trio
 
 from sepp.client.errors import ConnectError, InvalidApiKeyError
 from sepp.client.link import Link, Target
-from sepp.rpc.address import parse_address
+from sepp.rpc.address import parse_server_address
 from sepp.rpc.grpc import RECEIVE_BYTES_MAX, RpcError
 from sepp.rpc.poller import Poller
 from sepp.rpc.transport import tls_client_context
@@ -38,7 +38,7 @@ def make_target(
         InvalidApiKeyError: The key cannot be sent.
         ValueError: `addr` is no address, or the certificates are no PEM.
     """
-    host, port, is_https = parse_address(addr)
+    host, port, is_https = parse_server_address(addr)
     metadata = key_metadata(api_key)
     is_tls = tls or is_https or tls_ca_cert is not None or tls_domain is not None
     if ssl_context is None and is_tls:

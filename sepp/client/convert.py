@@ -59,10 +59,6 @@ def instant_of(stamp: Timestamp) -> datetime | None:
     return EPOCH + timedelta(0, seconds, nanos // 1000)
 
 
-def _set_span(message: Duration, span: timedelta) -> None:
-    message.FromTimedelta(span)
-
-
 def enqueue_message(job: EnqueueRequest) -> pb.EnqueueRequest:
     """Return a job as it is sent.
 
@@ -119,8 +115,8 @@ def reserve_message(options: ReserveOptions) -> pb.ReserveRequest:
     message = pb.ReserveRequest(
         queues=options.queues, worker_id=options.worker_id, max_jobs=options.max_jobs
     )
-    _set_span(message.wait_timeout, options.wait_timeout)
-    _set_span(message.lease_duration, options.lease_duration)
+    message.wait_timeout.FromTimedelta(options.wait_timeout)
+    message.lease_duration.FromTimedelta(options.lease_duration)
     return message
 
 

@@ -7,7 +7,6 @@ call whose connection breaks fails, and its caller decides.
 """
 
 import ssl
-from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -15,14 +14,12 @@ from attrs import define, field, frozen
 from purerpc import StatusCode
 
 from sepp.client.retry import RECONNECT
-from sepp.rpc.channel import Channel
+from sepp.rpc.channel import Channel, Metadata
 from sepp.rpc.grpc import RECEIVE_BYTES_MAX, RpcError
 from sepp.rpc.poller import Poller
 
 # A server that greets and then refuses every stream must not keep a call going in circles.
 _RESENDS_MAX: Final = 3
-
-Metadata = Sequence[tuple[bytes, bytes]]
 
 
 @frozen(kw_only=True)

@@ -51,7 +51,8 @@ async def serve(
                 service_name=config.tracing.service_name,
                 queues_max=metrics.max_queues,
             )
-            nursery.start_soon(_listen, endpoint, listening, stop)
+            reserved = config.transport.reserved_descriptors
+            nursery.start_soon(_listen, endpoint, listening, reserved, stop)
         if push is not None:
             nursery.start_soon(push.run, stop)
         task_status.started()
@@ -75,10 +76,18 @@ def _bind(addr: str) -> socket.socket:
     return listening
 
 
-async def _listen(endpoint: Endpoint, listening: socket.socket, stop: trio.Event) -> None:
+async def _listen(
+    endpoint: Endpoint, listening: socket.socket, reserved: int, stop: trio.Event
+) -> None:
     # Shielded: it ends by `stop`, in its own order; a bare cancel would cut answers short.
     with trio.CancelScope(shield=True):
         try:
-            await http1.serve(endpoint, [listening], stop=stop, grace_s=GRACE_S)
+            await http1.serve(
+                endpoint,
+                [listening],
+                stop=stop,
+                grace_s=GRACE_S,
+                reserved_descriptors=reserved,
+            )
         except Exception as fault:  # noqa: BLE001  # whatever it is, jobs matter more than figures
             log.error("metrics endpoint failed; the server goes on without", error=repr(fault))

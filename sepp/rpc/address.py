@@ -6,7 +6,7 @@ PORT: Final = 50051
 SCHEMES: Final = {"http://": False, "https://": True}
 
 
-def parse_address(addr: str) -> tuple[str, int, bool]:
+def parse_server_address(addr: str) -> tuple[str, int, bool]:
     """Return host, port and whether TLS is asked for.
 
     Raises:

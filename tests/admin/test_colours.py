@@ -55,7 +55,7 @@ def ratio(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(("colour", "ground", "least"), PAIRS)
-def test_contrast(colour: str, ground: str, least: float, theme: str) -> None:
+def test_a_colour_stands_out(colour: str, ground: str, least: float, theme: str) -> None:
     place = ("light", "dark").index(theme)
     known = tokens()
 

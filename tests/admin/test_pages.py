@@ -133,7 +133,7 @@ async def test_a_link_from_elsewhere_loads_itself_again(console: Console) -> Non
     assert 'http-equiv="refresh"' in answer.text
 
 
-async def test_signing_out(console: Console) -> None:
+async def test_signing_out_ends_the_session(console: Console) -> None:
     await console.client.post(
         "/admin/login", data={"name": "ada", "key": "admin-secret"}, headers=SAME
     )

@@ -17,7 +17,7 @@ NOW = 1_795_956_307_000  # 2026-11-29 12:45:07 UTC
         (21_000_000_000, "21.0 G"),
     ],
 )
-def test_counts(number: int, words: str) -> None:
+def test_counts_are_grouped_and_from_ten_million_on_shortened(number: int, words: str) -> None:
     assert wording.count(number) == words
 
 
@@ -25,7 +25,7 @@ def test_counts(number: int, words: str) -> None:
     ("number", "words"),
     [(0, "0.0"), (41.23, "41.2"), (99.94, "99.9"), (331.4, "331"), (1e4, "10,000")],
 )
-def test_rates(number: float, words: str) -> None:
+def test_rates_have_a_decimal_below_a_hundred(number: float, words: str) -> None:
     assert wording.rate(number) == words
 
 
@@ -40,7 +40,7 @@ def test_rates(number: float, words: str) -> None:
         (5 * 10**15, "5.0 PB"),
     ],
 )
-def test_sizes(number: int, words: str) -> None:
+def test_sizes_go_by_thousands(number: int, words: str) -> None:
     assert wording.size(number) == words
 
 
@@ -57,7 +57,7 @@ def test_sizes(number: int, words: str) -> None:
         (86_460_000, 2, "1 d"),
     ],
 )
-def test_spans(ms: int, units: int, words: str) -> None:
+def test_spans_are_rounded_down(ms: int, units: int, words: str) -> None:
     assert wording.span(ms, units) == words
 
 

@@ -4,10 +4,11 @@ import json
 import socket
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.verbs import Verbs
+from tests.cli.verbs import SECONDS_MAX, Verbs
 from tests.e2e.conftest import StartServer, start_server
 
 __all__ = ["start_server"]
@@ -20,11 +21,14 @@ pytestmark = pytest.mark.skipif(
 class Both:
     """A server with both listeners, and the command line for each."""
 
-    def __init__(self, start: StartServer, directory: Path) -> None:
+    def __init__(
+        self, start: StartServer, directory: Path, storage: dict[str, int] | None = None
+    ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.server = start({"admin": {"enabled": True, "listen_addr": address}})
+        settings: dict[str, Any] = {"admin": {"enabled": True, "listen_addr": address}}
+        self.server = start(settings | ({} if storage is None else {"storage": storage}))
         self.admin = Verbs(directory, "--admin", f"http://{address}")
         self.data = Verbs(directory, "--addr", self.server.address)
 
@@ -109,6 +113,30 @@ def test_a_queue_is_declared_emptied_and_deleted(both: Both) -> None:
     did = [entry["action"] for entry in both.admin.lines("audit", "--action", "queue.", "--json")]
     assert did == ["queue.delete", "queue.purge", "queue.put"]
     assert "why" in both.admin.run("audit", "--limit", "2")
+
+
+def test_who_looks_for_dead_letters_is_told_that_none_are_kept(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    silent = Both(start_server, tmp_path)
+    off = Both(start_server, tmp_path, {"dead_letter_retention_ms": 0})
+
+    for both, count in ((silent, 0), (off, 1)):
+        for verbs, *verb in ((both.admin, "dead", "list", "q"), (both.data, "dead", "drain")):
+            with verbs.start(*verb) as process:
+                _, err = process.communicate(timeout=SECONDS_MAX)
+            assert (process.returncode, err.count("keeps no dead letters")) == (0, count), err
+
+
+def test_a_port_that_is_no_admin_listener_is_one_line_and_a_code(
+    both: Both, tmp_path: Path
+) -> None:
+    grpc_port = Verbs(tmp_path, "--admin", f"http://{both.server.address}")
+
+    shown = grpc_port.run("queues", code=1)
+
+    assert "is the admin listener there?" in shown
+    assert shown.count("\n") == 1
 
 
 def test_top_shows_what_is_there(both: Both) -> None:

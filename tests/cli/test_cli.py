@@ -127,6 +127,23 @@ def test_command_line_that_is_not_understood_is_code_2_and_one_line(
     assert server.config is None
 
 
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [
+        (("serve", "sepp.toml"), "unexpected: 'sepp.toml'. See sepp-trio serve --help."),
+        (("config", "check"), "See sepp-trio config check --help."),
+        (("bogus",), "See sepp-trio --help."),
+        (("enqueue", "config"), "a job needs a job type. See sepp-trio enqueue --help."),
+    ],
+)
+def test_the_help_named_is_that_of_the_verb(
+    cli: Callable[..., Out], tokens: tuple[str, ...], text: str
+) -> None:
+    _, _, err = cli(*tokens)
+
+    assert err.endswith(f"{text}\n")
+
+
 # config
 
 

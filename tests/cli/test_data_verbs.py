@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.verbs import Verbs
+from tests.cli.verbs import SECONDS_MAX, Verbs
 from tests.client.conftest import queue, shared
 from tests.e2e.conftest import StartServer, start_server
 from tests.e2e.server_process import ServerProcess
@@ -45,7 +45,9 @@ def test_the_exit_status_says_what_becomes_of_the_job(verbs: Verbs, queue: str) 
     for job_type in ("ok", "65", "75", "1"):
         verbs.run("enqueue", queue, job_type, "--max-attempts", "1")
 
-    verbs.run("work", queue, "--exec", program, "--max-jobs", "4", "--concurrency", "4")
+    work = verbs.start("work", queue, "--exec", program, "--max-jobs", "4", "--concurrency", "4")
+    _, err = work.communicate(timeout=SECONDS_MAX)
+    assert err.splitlines()[-1] == "1 done, 0 to retry, 3 dead"  # each had one attempt
 
     records = verbs.lines("dead", "drain", queue, "--max-records", "100")
     found = {r["job_type"]: (r["cause"], r["last_reason"]) for r in records}
@@ -161,7 +163,9 @@ def test_the_key_comes_from_the_environment(start_server: StartServer, tmp_path:
     common = ("--addr", server.address)
 
     Verbs(tmp_path, *common, SEPP_KEY="secret").run("enqueue", "q", "t")
-    Verbs(tmp_path, *common).run("enqueue", "q", "t", "--key", "wrong", code=1)
+    for verb in (("enqueue", "q", "t"), ("work", "q", "--exec", "cat")):
+        refused = Verbs(tmp_path, *common).run(*verb, "--key", "wrong", code=1)
+        assert "give an API key with --key or SEPP_KEY" in refused
     # The program has no business with our key.
     shown = Verbs(tmp_path, *common, SEPP_KEY="secret").run(
         "work", "q", "--exec", SHOW.format(code=0), "--max-jobs", "1"

@@ -240,7 +240,7 @@ def test_a_directory_in_use_is_refused_with_1_and_names_the_way_out(
 
     (code, lines, err), (backup_code, _, _) = results
     assert (code, lines) == (1, [])
-    assert f"is in use by process {os.getpid():010}; stop it first, or look at a backup" in err
+    assert f"is in use by process {os.getpid()}; stop it first, or look at a backup" in err
     assert backup_code == 0
 
 

@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[list[Header], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_refused_is(rpc: SocketClient, what: str) -> None:
+async def test_a_call_is_refused_with(rpc: SocketClient, what: str) -> None:
     metadata, piece = REFUSED[what]
     code, text = await rpc.fault("GetServerInfo", INFO, metadata)
     assert code is UNAUTHENTICATED

@@ -28,7 +28,7 @@ def nack(retry: pb.NackRetry | None) -> dict[str, pb.NackRetry]:
 
 
 @pytest.mark.parametrize("fact", TABLE)
-async def test_the_decision(rpc: SocketClient, queue: str, fact: str) -> None:
+async def test_directive_and_attempts_decide(rpc: SocketClient, queue: str, fact: str) -> None:
     retry, attempts, is_dead, cause = TABLE[fact]
     job_id = await rpc.enqueue(queue, max_attempts=attempts)
     assert await rpc.nack(await rpc.take(queue), **nack(retry)) is is_dead

@@ -150,7 +150,7 @@ async def test_a_key_in_the_metadata_lets_the_peer_in(servers: Servers) -> None:
         await stub.GetServerInfo(pb.GetServerInfoRequest(), metadata=metadata)
 
 
-async def test_health(server: ServerProcess) -> None:
+async def test_a_purerpc_client_reads_the_health(server: ServerProcess) -> None:
     async with purerpc.insecure_channel("127.0.0.1", server.port) as channel:
         answer = await HealthStub(channel).Check(HealthCheckRequest(service=""))
     assert answer.status == HealthCheckResponse.SERVING

@@ -33,7 +33,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, target)
     subprocess.run(
-        ["sh", str(source / "tools/deploy/image/install"), str(source), str(root)],
+        ["sh", "source/tools/deploy/image/install", "source", "root"],  # relative, as people write
+        cwd=directory,
         env=environment(
             PYTHON=BASE_PYTHON,
             FINAL=str(root / "opt/sepp"),

@@ -33,6 +33,17 @@ def test_its_programs_run(path: str, start_server: StartServer, tmp_path: Path) 
         run_block(block, server.address, directory)
 
 
+def test_whoever_takes_dead_letters_is_told_that_a_server_keeps_none_by_default() -> None:
+    takers = [
+        path
+        for path in DOCUMENTS
+        if any("drain" in block.code for block in blocks_of(path) if block.kind in ("python", "sh"))
+    ]
+    assert len(takers) == 3
+    silent = [p for p in takers if "dead_letter_retention_ms" not in Path(p).read_text("utf-8")]
+    assert silent == []
+
+
 def test_every_guide_has_a_program_and_a_place_in_the_readme() -> None:
     readme = Path("README.md").read_text("utf-8")
     guides = [path for path in DOCUMENTS if path not in ("README.md", REFERENCE)]

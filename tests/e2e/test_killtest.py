@@ -35,7 +35,8 @@ def test_thirty_kills_lose_nothing_undo_nothing_and_repeat_no_attempt() -> None:
 
 
 def test_death_as_a_thread_enters_a_chosen_call_loses_nothing() -> None:
-    shown = killtest("white", 8, "--segment-bytes", "65536")
+    # With this seed half of the calls come early in the life of any server.
+    shown = killtest("white", 8, "--segment-bytes", "65536", "--seed", "39")
     assert re.search(r"white: \d+ kills, .* [1-9]\d* at a chosen call", shown)
 
 

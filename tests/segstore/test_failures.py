@@ -206,6 +206,19 @@ async def test_a_spare_whose_sync_fails_is_a_failure() -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.ENOTCONN])
+async def test_a_directory_that_was_taken_away_is_a_failure(error: int) -> None:
+    world = sim_world(options=options("sync_all"))
+    store = await world.writer()
+    world.vfs.fail(error, names=["free_bytes"])
+
+    with pytest.raises(StoreFailed, match="nothing is acknowledged any more"):
+        await store.maintain()
+    with pytest.raises(StoreFailed):
+        await add(store, [1])
+    await store.close()
+
+
 async def test_room_has_hysteresis() -> None:
     world = sim_world(options=options("sync_data"))
     store = await world.writer()

@@ -5,7 +5,7 @@ it (see `planting.py`), and find or write the quickest proof that notices.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -24,50 +24,60 @@ from tests.segstore.planting import (
 
 BUGS = read_bugs()
 PROCESSES = 2
+AS_IT_IS = "as it is"
+
+# By name of a bug: the exit code of its proof and what was printed.
+Verdicts = dict[str, Future[tuple[int, str]]]
 
 
-@pytest.fixture
-def runners() -> Iterator[SimpleQueue[ProofRunner]]:
-    """Processes that run proofs, each for one thread at a time."""
-    idle: SimpleQueue[ProofRunner] = SimpleQueue()
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdicts]:
+    """Run all proofs side by side; each test waits for its own."""
+    folder = tmp_path_factory.mktemp("planted")
+    runners: SimpleQueue[ProofRunner] = SimpleQueue()
     started = [ProofRunner() for _ in range(PROCESSES)]
     for runner in started:
-        idle.put(runner)
-    yield idle
-    for runner in started:
-        runner.close()
+        runners.put(runner)
 
-
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_a_patch_still_fits_the_code(bug: PlantedBug, tmp_path: Path) -> None:
-    make_patched_copy(bug, tmp_path / "copy")
-
-
-def test_every_planted_bug_is_caught_and_the_code_without_one_passes(
-    runners: SimpleQueue[ProofRunner], tmp_path: Path
-) -> None:
-    def run(copy: Path) -> tuple[int, str]:
+    def run(bug: PlantedBug | None) -> tuple[int, str]:
+        if bug is None:
+            copy = make_copy(folder / AS_IT_IS, *sorted({bug.proof for bug in BUGS}))
+        else:
+            copy = make_patched_copy(bug, folder / bug.name)
         runner = runners.get()
         try:
             return runner.run(copy)
         finally:
             runners.put(runner)
 
-    proofs = sorted({bug.proof for bug in BUGS})
-    copies = [make_copy(tmp_path / "as it is", *proofs)]
-    copies += [make_patched_copy(bug, tmp_path / bug.name) for bug in BUGS]
     with ThreadPoolExecutor(PROCESSES) as pool:
-        (code, output), *results = pool.map(run, copies)
+        found = {AS_IT_IS: pool.submit(run, None)}
+        found |= {bug.name: pool.submit(run, bug) for bug in BUGS}
+        yield found
+        pool.shutdown(cancel_futures=True)
+    for runner in started:
+        runner.close()
+
+
+def test_without_a_planted_bug_every_proof_passes(verdicts: Verdicts) -> None:
+    code, output = verdicts[AS_IT_IS].result()
 
     assert code == 0, output
-    escaped = [
-        f"{bug.name}: {bug.what} Exit code {code} of {bug.proof}\n{output}"
-        for bug, (code, output) in zip(BUGS, results, strict=True)
-        if code != FAILED or f"FAILED {bug.proof}" not in output
-    ]
-    print(f"planted bugs caught: {len(BUGS) - len(escaped)} of {len(BUGS)}")
-    assert not escaped, "\n".join(escaped)
-    assert len(BUGS) >= 40
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: PlantedBug, verdicts: Verdicts) -> None:
+    code, output = verdicts[bug.name].result()
+
+    assert code == FAILED, f"{bug.what} {bug.proof} did not notice: exit code {code}\n{output}"
+    assert f"FAILED {bug.proof}" in output, output
+
+
+def test_the_count_of_planted_bugs_caught(verdicts: Verdicts) -> None:
+    caught = sum(verdicts[bug.name].result()[0] == FAILED for bug in BUGS)
+
+    print(f"planted bugs caught: {caught} of {len(BUGS)}")
+    assert caught == len(BUGS) >= 40
 
 
 def test_a_patch_that_fits_no_more_says_so(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_read_that_the_system_cuts_short_goes_on(
     file.close()
 
 
-def test_lengths(file: RealFile) -> None:
+def test_a_file_has_the_length_it_was_given(file: RealFile) -> None:
     file.fallocate(0, 4096)
     assert file.size() == 4096
     file.truncate(10)
@@ -85,7 +85,7 @@ def test_lengths(file: RealFile) -> None:
     file.close()  # twice is harmless
 
 
-def test_names(tmp_path: Path) -> None:
+def test_names_are_made_moved_and_taken_away(tmp_path: Path) -> None:
     vfs, root = RealVFS(), str(tmp_path)
     vfs.mkdir(f"{root}/d")
     vfs.open(f"{root}/d/a", is_new=True).close()

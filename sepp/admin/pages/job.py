@@ -1,6 +1,5 @@
 """One job: why it died first, then its payload, custom fields, facts and times."""
 
-import uuid
 from typing import Final
 
 from starlette.responses import Response
@@ -12,13 +11,14 @@ from sepp.admin.guard import DOWNLOAD_CSP
 from sepp.admin.listing import Row
 from sepp.admin.pages import jobs, payload
 from sepp.admin.pages.view import PageRoute, View, queue_url, segment
+from sepp.wire import id_bytes, id_text
 
 KINDS: Final[dict[type, str]] = {bool: "bool", int: "integer", float: "double", str: "string"}
 _NOWHERE: Final = "no live job or dead letter has this id. It may be done, deleted or expired"
 
 
 async def _live_row(view: View) -> Row:
-    job_id = listing.parse_job_id(view.params["id"])
+    job_id = id_bytes(view.params["id"])
     if job_id is None:
         raise not_found("this is no job id: an id has 36 characters, with hyphens")
     return await _row(view, job_id, None)
@@ -75,7 +75,7 @@ def _page(view: View, row: Row, newer: str, older: str) -> Response:
         live=[head.queue],
         head=head,
         content=content,
-        id=str(uuid.UUID(bytes=head.job_id)),
+        id=id_text(head.job_id),
         key=listing.handle_of(head),
         reason=row.reason,
         cause=CAUSES.get(head.cause, ""),
@@ -120,7 +120,7 @@ async def dead_payload(view: View) -> Response:
 def _download(row: Row) -> Response:
     if row.content is None or row.content.payload is None:
         raise not_found("this job has no payload")
-    name = f"{uuid.UUID(bytes=row.head.job_id)}.bin"
+    name = f"{id_text(row.head.job_id)}.bin"
     headers = {
         "content-disposition": f'attachment; filename="{name}"',
         "content-security-policy": DOWNLOAD_CSP,

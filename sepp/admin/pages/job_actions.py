@@ -4,7 +4,6 @@ The same posts work without script, where the question is a page, and with it, w
 A deed on everything that matches goes in steps of 1,000; without script each step is one click.
 """
 
-import uuid
 from typing import Final
 
 from attrs import evolve
@@ -19,6 +18,7 @@ from sepp.admin.notes import Tone
 from sepp.admin.pages import jobs
 from sepp.admin.pages.view import PageRoute, View, local_url, queue_url
 from sepp.admin.requests import KEYS_MAX, REASON_CHARS_MAX
+from sepp.wire import id_bytes, id_text
 
 SHOWN: Final = 3
 TYPED_ABOVE: Final = 100
@@ -235,7 +235,7 @@ async def release(view: View) -> Response:
     job_id, _, attempt_text = view.text("lease").partition("/")
     attempt = _number(attempt_text, 0)
     back = local_url(view.text("back"), queue_url(queue, "/jobs", state="inflight"))
-    parsed = listing.parse_job_id(job_id)
+    parsed = id_bytes(job_id)
     if parsed is None or not attempt:
         raise invalid("no job is named")
     if not view.is_confirmed:
@@ -245,7 +245,7 @@ async def release(view: View) -> Response:
             nav="queues",
             name=queue,
             head=view.site.backend.find(parsed),
-            id=str(uuid.UUID(bytes=parsed)),
+            id=id_text(parsed),
             lease=view.text("lease"),
             back=back,
             action=view.path,

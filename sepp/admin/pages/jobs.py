@@ -1,18 +1,16 @@
 """The jobs of a queue by state, and finding one by its id."""
 
-import uuid
 from typing import Any, Final
 
 from attrs import define
 from starlette.responses import Response
 
 from sepp.admin import listing, wording
-from sepp.admin.api_jobs import CAUSES
-from sepp.admin.backend import CAUSES as CAUSE_NAMES
-from sepp.admin.backend import QueueNumbers, State
+from sepp.admin.backend import CAUSES, QueueNumbers, State
 from sepp.admin.listing import Filter, Row
 from sepp.admin.pages import payload, queue_frame
 from sepp.admin.pages.view import PageRoute, View, queue_url, segment
+from sepp.wire import id_bytes, id_text
 
 PAGE: Final = 50
 
@@ -43,18 +41,18 @@ def job_url(row: Row) -> str:
     """Return the page of a job."""
     if row.head.state is State.DEAD_LETTER:
         return queue_url(row.head.queue, f"/dead/{segment(listing.handle_of(row.head))}")
-    return f"/admin/jobs/{uuid.UUID(bytes=row.head.job_id)}"
+    return f"/admin/jobs/{id_text(row.head.job_id)}"
 
 
 def job_row(row: Row) -> JobRow:
     """Return a job for the table."""
     data = row.content.payload if row.content else None
     return JobRow(
-        id=str(uuid.UUID(bytes=row.head.job_id)),
+        id=id_text(row.head.job_id),
         key=listing.handle_of(row.head),
         url=job_url(row),
         row=row,
-        cause=CAUSE_NAMES.get(row.head.cause, ""),
+        cause=CAUSES.get(row.head.cause, ""),
         preview=payload.preview(data) if data else "",
         size=None if data is None else len(data),
     )
@@ -74,7 +72,7 @@ def filter_of(values: dict[str, str], now_ms: int) -> Filter:
     if values["before"] in AGES:
         before_ms = now_ms - AGES[values["before"]][0]
     return Filter(
-        cause=values["cause"] if values["cause"] in CAUSES else None,
+        cause=values["cause"] if values["cause"] in CAUSES.values() else None,
         job_type=values["type"] or None,
         reason=values["reason"] or None,
         before_ms=before_ms,
@@ -177,12 +175,12 @@ async def queue(view: View) -> Response:
 async def find(view: View) -> Response:
     """Find a job by its id and go to its page; live jobs first, then dead letters."""
     text = view.query.get("id", "").strip()
-    job_id = listing.parse_job_id(text)
+    job_id = id_bytes(text)
     if job_id is None:
         if not text:
             return view.redirect("/admin/")
         return _nowhere(view, "This is no job id: an id has 36 characters, with hyphens.")
-    return view.redirect(f"/admin/jobs/{uuid.UUID(bytes=job_id)}")
+    return view.redirect(f"/admin/jobs/{id_text(job_id)}")
 
 
 def _nowhere(view: View, why: str) -> Response:

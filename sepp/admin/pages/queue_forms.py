@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from sepp.admin import actions, config_edit, queue_actions, wording
-from sepp.admin.api_jobs import I64_MAX, I64_MIN
+from sepp.admin.api_jobs import I64_MIN
 from sepp.admin.api_queues import declaration, effective_of, overrides_of
 from sepp.admin.backend import CustomValue, EnqueueForm
 from sepp.admin.errors import ApiError
@@ -18,6 +18,7 @@ from sepp.admin.pages.fields import Field
 from sepp.admin.pages.view import PageRoute, View, queue_url
 from sepp.admin.rejections import FIELDS
 from sepp.config.model import QUEUE_KEYS
+from sepp.config.table import I64_MAX
 
 CUSTOM_ROWS: Final = 4
 _KEYS: Final = {key.name: key for key in QUEUE_KEYS}

@@ -21,8 +21,9 @@ from sepp.admin.guard import read_body
 from sepp.admin.notes import Note, Tone
 from sepp.admin.pages import assets, prefs
 from sepp.admin.pages.prefs import Prefs
-from sepp.admin.sessions import Actor, Role
+from sepp.admin.sessions import Actor
 from sepp.admin.site import Site
+from sepp.config.sections import Role
 
 HERE: Final = Path(__file__).resolve().parent.parent
 TEMPLATES: Final = HERE / "templates"

@@ -29,7 +29,7 @@ def picked(window: Window) -> int:
         ("Delete", "dead_letters.delete", {"dead_lettered": 1}),
     ],
 )
-def test_two_of_three(
+def test_an_action_takes_two_of_three(
     window: Window, served: Served, verb: str, action: str, left: dict[str, int]
 ) -> None:
     kill(served, 3)
