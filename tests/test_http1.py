@@ -2,6 +2,7 @@
 
 import os
 import resource
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ import trustme
 from starlette.responses import StreamingResponse
 
 from sepp import http1
+from tests.rpc.test_accept import descriptors_at_most
 
 BIG = 4 * 1024 * 1024
 
@@ -226,6 +228,35 @@ async def test_connections_over_the_cap_are_closed(monkeypatch: pytest.MonkeyPat
         assert await talk(port, b"") == b""
         for stream in held:
             await stream.aclose()
+
+
+async def test_running_out_of_descriptors_is_waited_out_and_does_not_spin(
+    mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def turns() -> None:
+        for _ in range(200):
+            await trio.lowlevel.checkpoint()
+
+    async with listener() as (port, _):
+        await turns()
+        with socket.socket() as peer:
+            with descriptors_at_most(0):
+                peer.connect(("127.0.0.1", port))
+                await turns()
+                assert caplog.text.count("accept failed") == 1
+                mock_clock.jump(http1.ACCEPT_RETRY_S)
+                await turns()
+                assert caplog.text.count("accept failed") == 2
+            mock_clock.jump(http1.ACCEPT_RETRY_S)
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            peer.setblocking(False)
+            answer = b""
+            for _ in range(100):  # hang guard, in place of a clock that stands still
+                await turns()
+                with suppress(BlockingIOError):
+                    answer += peer.recv(4096)
+                    break
+            assert answer.startswith(b"HTTP/1.1 200")
 
 
 async def test_the_last_descriptors_are_kept_back_for_others() -> None:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _KEEPALIVE_PING: Final = b"sepplive"
 _GOAWAY_PING: Final = b"seppgoes"
 _NOISE_MAX: Final = 4  # frames of one read that are charged for; with more the peer is noisy
-_WARY_BYTES: Final = 2_048  # read at once of peers that are new or noisy
+_WARY_BYTES: Final = 2_048  # read at once of peers that made no call yet, or noise
 _END_REASONS: Final = {http2.NO_ERROR: "left", http2.ENHANCE_YOUR_CALM: "flood"}
 
 
@@ -121,9 +121,10 @@ class Connection:
             self._poller.touch(self)
 
     def _heed_noise(self) -> None:
-        """Have a peer that makes noise wait for the others, and read less of it at a time."""
-        self._read_max = RECEIVE_BYTES if self._noise <= _NOISE_MAX else _WARY_BYTES
-        if self._noise > _NOISE_MAX and not self.is_closed:
+        """Read less at a time of a peer that makes noise or no call, after the others."""
+        is_wary = self._noise > _NOISE_MAX or not self._inbound.last_stream_id
+        self._read_max = _WARY_BYTES if is_wary else RECEIVE_BYTES
+        if is_wary and not self.is_closed:
             self._poller.serve_last(self.transport.sock.fileno())
         self._noise = 0
 

@@ -17,7 +17,7 @@ from sepp.rpc.transport import TlsTransport, Transport
 
 _log = logging.getLogger(__name__)
 
-_ACCEPTS_PER_TURN: Final = 64
+_ACCEPTS_PER_TURN: Final = 4
 _BACKLOG: Final = 1024
 _PAUSE_S: Final = 0.5
 _OUT_OF_MEANS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

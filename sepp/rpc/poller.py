@@ -19,6 +19,7 @@ READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 # A peer that hung up is heard even while nothing is read from it.
 _HANG_UP: Final = select.EPOLLRDHUP
+_BROKEN: Final = select.EPOLLERR | select.EPOLLHUP  # nothing is left to be read
 # Sockets served in one turn. Those left over are ready again in the next one.
 _SOCKETS_PER_TURN: Final = 128
 
@@ -98,10 +99,10 @@ class Poller:
             endpoint = endpoints.get(descriptor)
             if endpoint is None:
                 continue  # closed earlier in this turn
-            if descriptor in last:
+            if descriptor in last and not ready & _BROKEN:
                 put_off[descriptor] = ready
-                continue
-            self._serve(endpoint, ready)
+            else:
+                self._serve(endpoint, ready)
         if put_off:
             self._serve_one(put_off)
         self._run_due()
@@ -178,7 +179,7 @@ class Poller:
         self._epoll.modify(descriptor, wanted | _HANG_UP)
 
     def serve_last(self, descriptor: int) -> None:
-        """Serve a peer that is new or noisy the next time only when its turn has come.
+        """Serve a peer the next time only when its turn has come, unless its connection broke.
 
         Each turn serves one of them, after all others: however many they are, they cost the others
         no more than that.

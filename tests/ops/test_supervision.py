@@ -1,5 +1,6 @@
 """What a supervisor, a scraper and whoever renews secrets see of a real server."""
 
+import re
 import signal
 import socket
 import ssl
@@ -170,6 +171,27 @@ async def test_a_renewed_certificate_is_used_for_new_handshakes_only(
         assert await trio.to_thread.run_sync(secrets.shown_by, server.port) == renewed
 
         await client.enqueue()  # the connection of the first handshake is still there
+
+
+def test_a_renewed_certificate_of_the_admin_port_is_used_too(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    secrets = Secrets(tmp_path)
+    admin = {
+        "enabled": True,
+        "listen_addr": "127.0.0.1:0",
+        "tls_cert_path": str(secrets.chain),
+        "tls_key_path": str(secrets.key),
+    }
+    server = start_server({"admin": admin})
+    server.wait_until_says("admin UI listening at")
+    port = int(re.findall(r"admin UI listening at https://127\.0\.0\.1:(\d+)", server.output)[0])
+    first = secrets.shown_by(port)
+
+    renewed = secrets.renew()
+    server.wait_until_says("certificates renewed")
+
+    assert secrets.shown_by(port) == renewed != first
 
 
 async def test_above_the_memory_limit_jobs_are_refused_and_worked_and_then_welcome_again(
