@@ -108,9 +108,7 @@ async def test_a_failed_sync_aborts_who_waited_and_answers_nobody_ok(
     ended: list[StatusCode] = []
     with pytest.RaisesGroup(StoreFailed, flatten_subgroups=True):
         async with Place(disk=disk).serving() as rpc:
-            disk.faults.append(
-                Fault(errno.EIO, names=frozenset({"fsync", "fdatasync"}), path_part=".seg")
-            )
+            disk.faults.append(Fault(errno.EIO, names=frozenset({"pwritev"}), path_part=".seg"))
             calls = [enqueue(rpc) for _ in range(3)]
             for call in calls:
                 with trio.CancelScope(shield=True):
