@@ -354,9 +354,18 @@ class Recovery:
         return frame
 
     def _cut(self, loaded: Loaded, scan: SegmentScan, offset: int, problem: str) -> None:
-        """Note a torn tail at `offset`, or refuse if a later frame vouches for what is there."""
+        """Note a torn tail at `offset`, or refuse if a later frame vouches for what is there.
+
+        Or if only that tail vouches for a body that is damaged: without it the next open would take
+        the body's frame for torn.
+        """
         if scan.voucher(offset) is not None:
             self._refuse(loaded, offset, problem, scan)
+        for at, damaged in self._damaged_at.items():
+            voucher = scan.voucher(at)
+            header = voucher.header if isinstance(voucher, Frame) else voucher
+            if header is not None and header.offset >= offset:
+                self._refuse(loaded, at, "; ".join(damaged), scan)
         end = scan.content_end()
         tail = loaded.data[offset:end]
         header = scan.parse_header(offset)

@@ -55,6 +55,7 @@ async def test_a_full_disk_refuses_enqueues_stores_nothing_and_lets_workers_fini
     place = Place()
     async with place.serving() as rpc:
         await rpc.enqueue("q")
+        await look_at_the_disk(rpc)  # which sets space aside
         place.disk.free = 0
         await look_at_the_disk(rpc)
         assert await code_of(enqueue(rpc), "EnqueueBatch") is StatusCode.RESOURCE_EXHAUSTED
