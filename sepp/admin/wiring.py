@@ -266,7 +266,7 @@ async def serve(
                 listener.sockets,
                 tls=listener.tls,
                 stop=stop,
-                # Half, here and for metrics: there is a way in when the gRPC port has taken its all.
+                # Half, here and for metrics: a way in when the gRPC port has taken its share.
                 reserved_descriptors=boot.transport.reserved_descriptors // 2,
             )
             nursery.cancel_scope.cancel()
