@@ -266,7 +266,8 @@ async def serve(
                 listener.sockets,
                 tls=listener.tls,
                 stop=stop,
-                reserved_descriptors=boot.transport.reserved_descriptors,
+                # Half, here and for metrics: a way in when the gRPC port has taken its share.
+                reserved_descriptors=boot.transport.reserved_descriptors // 2,
             )
             nursery.cancel_scope.cancel()
     except Exception as fault:  # noqa: BLE001  # the queue goes on without its pages

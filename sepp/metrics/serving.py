@@ -51,7 +51,7 @@ async def serve(
                 service_name=config.tracing.service_name,
                 queues_max=metrics.max_queues,
             )
-            reserved = config.transport.reserved_descriptors
+            reserved = config.transport.reserved_descriptors // 2  # a scrape gets in during a flood
             nursery.start_soon(_listen, endpoint, listening, reserved, stop)
         if push is not None:
             nursery.start_soon(push.run, stop)
