@@ -129,6 +129,20 @@ async def test_a_damaged_body_that_is_vouched_for_is_kept_in_the_last_segment() 
     await store.close()
 
 
+async def test_a_damaged_body_for_which_only_a_torn_tail_vouches_is_refused() -> None:
+    """If that tail were cut, the next open would take the frame of the body for torn as well."""
+    world = world_of()
+    await filled(world, 2)
+    first, last = (frame.header for frame in frames(world, 1)[1:3])
+    assert last.synced_off > first.offset
+    flip(world.vfs, segment_path(world, 1), first.bodies_at + 10)
+    flip(world.vfs, segment_path(world, 1), last.canonical_at + 70)
+
+    damage = await refusal(world)
+
+    assert damage.offset == first.offset
+
+
 async def test_a_missing_segment_is_refused() -> None:
     for missing in (1, 2, 3):
         world = world_of()
