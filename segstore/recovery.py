@@ -363,8 +363,8 @@ class Recovery:
             self._refuse(loaded, offset, problem, scan)
         for at, damaged in self._damaged_at.items():
             voucher = scan.voucher(at)
-            header = voucher.header if isinstance(voucher, Frame) else voucher
-            if header is not None and header.offset >= offset:
+            vouching = voucher.header if isinstance(voucher, Frame) else voucher
+            if vouching is not None and vouching.offset >= offset:
                 self._refuse(loaded, at, "; ".join(damaged), scan)
         end = scan.content_end()
         tail = loaded.data[offset:end]
