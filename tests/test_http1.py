@@ -1,5 +1,6 @@
 """The HTTP/1.1 listener: what it refuses, whom it cuts off, how it stops."""
 
+import logging
 import os
 import resource
 import socket
@@ -237,6 +238,7 @@ async def test_running_out_of_descriptors_is_waited_out_and_does_not_spin(
         for _ in range(200):
             await trio.lowlevel.checkpoint()
 
+    caplog.set_level(logging.WARNING)
     async with listener() as (port, _):
         await turns()
         with socket.socket() as peer:

@@ -311,7 +311,7 @@ async def test_a_backup_is_on_record_and_one_that_fails_is_not(console: Console)
     assert entry["action"] == "store.backup"
     assert entry["details"] == {"directory": "/backup/monday", "last_lsn": 1234}
 
-    console.server.door.refusal = "/backup/monday is not empty"
+    console.server.door.backup_fault = "/backup/monday is not empty"
     answer = await console.call("POST", "/backup", json={"directory": "/backup/monday"})
 
     assert answer.status_code == 409

@@ -38,6 +38,11 @@ async def full(console: Console, sent: Sent) -> Sent:
     return sent
 
 
+async def no_backup(console: Console, sent: Sent) -> Sent:
+    console.server.door.backup_fault = "the directory is not empty"
+    return sent
+
+
 async def pinned(console: Console, sent: Sent) -> Sent:
     names = ("auth.api_keys", "limits.default_max_attempts", "queues")
     console.server.reloader.pinned = lambda: names  # type: ignore[method-assign]  # for this one
@@ -127,6 +132,7 @@ ANYWHERE: dict[str, Spoil] = {
 HERE: dict[Case, Spoil] = {
     ("POST", "/session", "unauthorized"): with_body(key="wrong"),
     ("GET", "/events", "resource_exhausted"): many_streams,
+    ("POST", "/backup", "failed_precondition"): no_backup,
     ("PUT", "/queues/{name}", "invalid_change"): with_body(overrides={"nonsense": 1}),
     ("DELETE", "/queues/{name}", "inflight"): holds_a_lease,
     ("DELETE", "/queues/{name}", "not_empty"): holds_a_job,

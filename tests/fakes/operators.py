@@ -73,6 +73,7 @@ class FakeDoor:
     def __init__(self, server: "FakeServer") -> None:
         self._server = server
         self.refusal: str | None = None
+        self.backup_fault: str | None = None
         self.now_vitals = Vitals()
         self.groups: list[list[Command]] = []
 
@@ -98,8 +99,8 @@ class FakeDoor:
 
     async def backup(self, directory: str) -> BackupMade:
         await trio.lowlevel.checkpoint()
-        if self.refusal is not None:
-            raise BackupFailedError(self.refusal)
+        if self.backup_fault is not None:
+            raise BackupFailedError(self.backup_fault)
         return BackupMade(1234, 3, 142_617_728)
 
     async def details(self) -> ServerDetails:
