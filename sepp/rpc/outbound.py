@@ -168,7 +168,7 @@ class Outbound:
             message = call.messages[0]
             call.messages = ()
             self.queued_bytes -= len(message)
-            body = b"\x00" + len(message).to_bytes(4, "big") + message  # `grpc.frame`, in line
+            body = grpc.frame(message)
             try:
                 send_response(stream_id, response_headers)
                 send_data(stream_id, body)
