@@ -8,7 +8,7 @@ import pytest
 from segstore import VFS, Options, Store, StoreDamaged
 from segstore.layout import HeadLayout, decode_header, segment_name
 from segstore.scan import Frame, LogState, SegmentScan
-from tests.segstore.worlds import DiskWorld, add, contents, sim_world
+from tests.segstore.worlds import DiskWorld, add, contents, remove, sim_world
 
 FLIP = 0xFF
 OPTIONS = Options(segment_bytes=8192, persist="sync_data", prealloc="none", compact_bytes_s=0)
@@ -114,3 +114,17 @@ def quarantined(world: DiskWorld) -> list[str]:
     """Return the names of the tails that were cut."""
     folder = f"{world.path}/quarantine"
     return world.vfs.list_dir(folder) if world.vfs.exists(folder) else []
+
+
+async def compacted() -> tuple[DiskWorld, Store]:
+    """Return a world and its writer after entries were copied out of a mostly dead segment."""
+    world = world_of(compact_bytes_s=1 << 30)
+    store = await world.writer()
+    for number in range(30):
+        await add(store, [number], BODY)
+    await remove(store, [number for number in range(30) if number % 3])
+    for _ in range(50):
+        world.clock.now_ms += 1000
+        await store.maintain(lambda: False)
+    assert store.stats().moved_count > 0
+    return world, store

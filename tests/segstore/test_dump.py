@@ -3,7 +3,16 @@
 import pytest
 
 from segstore import Break, Dumped, DumpedLocal, StoreDamaged, StoreLocked, Wanted, dump, summarize
-from tests.segstore.surgery import BODY, filled, flip, frames, segment_path, segments, world_of
+from tests.segstore.surgery import (
+    BODY,
+    compacted,
+    filled,
+    flip,
+    frames,
+    segment_path,
+    segments,
+    world_of,
+)
 from tests.segstore.worlds import DiskWorld, add, commit, key, put, remove
 
 
@@ -58,15 +67,7 @@ async def test_segment_lsn_and_key_narrow_it_down() -> None:
 
 
 async def test_copies_of_compaction_are_told_as_moved() -> None:
-    world = world_of(compact_bytes_s=1 << 30)
-    store = await world.writer()
-    for number in range(30):
-        await add(store, [number], BODY)
-    await remove(store, [number for number in range(30) if number % 3])
-    for _ in range(50):
-        world.clock.now_ms += 1000
-        await store.maintain(lambda: False)
-    assert store.stats().moved_count > 0
+    world, store = await compacted()
     await store.close()
 
     moved = [each for each in records(world) if each.is_moved]

@@ -10,6 +10,7 @@ from segstore.batch import FRAME_HEADER_BYTES
 from segstore.layout import FormatMarker
 from tests.segstore.surgery import (
     BODY,
+    compacted,
     cut,
     filled,
     flip,
@@ -271,15 +272,7 @@ async def test_an_open_while_it_is_read_says_so() -> None:
 
 
 async def test_compacted_and_moved_entries_verify() -> None:
-    world = world_of(compact_bytes_s=1 << 30)
-    store = await world.writer()
-    for number in range(30):
-        await add(store, [number], BODY)
-    await remove(store, [number for number in range(30) if number % 3])
-    for _ in range(50):
-        world.clock.now_ms += 1000
-        await store.maintain(lambda: False)
-    assert store.stats().moved_count > 0
+    world, store = await compacted()
     await commit(store, states=[put(store, 99)])
     await store.close()
 
