@@ -221,3 +221,9 @@ def test_an_empty_worker_is_not_remembered() -> None:
     plain = PlainMessages(POLICY)
     plain.learn_lease(ack(""), "")
     assert plain.lease(ack("")) is None
+
+
+def test_what_follows_a_shorter_payload_is_not_taken_for_its_encoding() -> None:
+    encoding = wire.string_field(2, "json")  # as a field of the job, its type
+    job = request(payload=pb.Payload(data=b"data")).SerializeToString() + encoding
+    assert known().jobs(b"\x0a" + wire.varint(len(job)) + job, 1) is None
