@@ -16,7 +16,7 @@ from sepp.config.policy import QueuePolicy
 from sepp.core.commands import NewJob
 from sepp.validate import Checked
 
-HEADS_MAX: Final = 1024
+HEADS_MAX: Final = 16_384  # more than this many queues in turn, and none is remembered
 TAILS_MAX: Final = 64
 TAIL_BYTES_MAX: Final = 256
 

@@ -15,8 +15,8 @@ from sepp.config.policy import QueuePolicy
 # The arguments of a Reserve command: queues, lease, wait, jobs, bytes of the answer.
 Wish = tuple[tuple[str, ...], int, int, int, int]
 
-WISHES_MAX: Final = 1024
-WISH_BYTES_MAX: Final = 1024
+WISHES_MAX: Final = 16_384  # of as many queues in turn
+WISH_BYTES_MAX: Final = 512
 
 
 class Wishes:

@@ -17,6 +17,7 @@ from sepp.config.model import Config
 from sepp.core.commands import Cause, Command, NewJob
 from sepp.core.limits import QueueLimits
 from sepp.core.outcomes import Outcome
+from sepp.core.statistics import Flow
 
 CustomValue = str | int | float | bool
 
@@ -275,6 +276,10 @@ class Backend(Protocol):
 
     def queue(self, name: str) -> QueueNumbers:
         """Return the numbers of a queue; all zero for one that is not known."""
+        ...
+
+    def flows(self, names: Sequence[str]) -> list[Flow]:
+        """Return the little that is looked at each second, of each of these queues."""
         ...
 
     def limits(self, name: str) -> QueueLimits:

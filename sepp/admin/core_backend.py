@@ -37,7 +37,7 @@ from sepp.core.limits import QueueLimits
 from sepp.core.machine import Machine
 from sepp.core.outcomes import Appended, Outcome
 from sepp.core.slots import HAS_REASON, REASON_IS_FINAL, WAS_REQUEUED
-from sepp.core.statistics import JobRow
+from sepp.core.statistics import Flow, JobRow
 
 SLICE_BYTES: Final = 256 * 1024  # of bodies read before other tasks get a turn
 SLICE_ROWS: Final = 32
@@ -182,6 +182,10 @@ class CoreBackend:
             last_nack_at_ms=known.last_nack_ms,
             last_nack_reason=None if reason is None else reason.decode(errors="replace"),
         )
+
+    def flows(self, names: Sequence[str]) -> list[Flow]:
+        """Return what is looked at each second."""
+        return self._machine.flows(names)
 
     # Jobs
 

@@ -45,7 +45,8 @@ class Site:
     async def _publish_frames(self) -> None:
         while True:
             await self.stats.wait_sampled()
-            self.hub.publish_frame(self.stats.newest)
+            if len(self.hub):
+                self.hub.publish_frame(await self.stats.frame(age_ms_max=0))
 
     async def _publish_reloads(self) -> None:
         config = self.backend.config

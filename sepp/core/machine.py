@@ -37,7 +37,14 @@ from sepp.core.limits import Policy
 from sepp.core.outcomes import Leased, Outcome
 from sepp.core.queue import NEVER
 from sepp.core.slots import SlotTable
-from sepp.core.statistics import JobPage, JobRow, MachineStatistics, QueueStatistics, Totals
+from sepp.core.statistics import (
+    Flow,
+    JobPage,
+    JobRow,
+    MachineStatistics,
+    QueueStatistics,
+    Totals,
+)
 
 # The handler of each command; each takes (table, command, now).
 HANDLERS: dict[type, Callable[[JobTable, Any, Now], Outcome]] = {
@@ -175,6 +182,10 @@ class Machine:
         """Return depths and counters of one queue, None if it is not in RAM; O(1)."""
         queue = self.table.queues.get(name)
         return None if queue is None else statistics.queue_statistics(self.table, queue)
+
+    def flows(self, names: Sequence[str]) -> list[Flow]:
+        """Return the flow of each of these queues, of one that is not in RAM zeros."""
+        return statistics.flows(self.table, names)
 
     def statistics(self) -> MachineStatistics:
         """Return all queues and the totals; O(queues)."""

@@ -5,8 +5,9 @@ here walks jobs, so the cost does not grow with the backlog. All of it may be on
 the disk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Final, NamedTuple
 
 from attrs import frozen
 from sortedcontainers import SortedList
@@ -67,6 +68,21 @@ class QueueStatistics:
     promotions: int
     lease_redeliveries: int
     dedup_expirations: int
+
+
+class Flow(NamedTuple):
+    """What went through a queue: a tuple, since there may be ten thousand each second.
+
+    Attributes:
+        counts: Enqueued, acked, nacked and dead-lettered since it was first used in this process.
+        is_at_rest: Jobs are ready and none is leased.
+    """
+
+    counts: tuple[int, int, int, int]
+    is_at_rest: bool
+
+
+NO_FLOW: Final = Flow((0, 0, 0, 0), False)
 
 
 @frozen
@@ -176,6 +192,19 @@ def queue_statistics(table: JobTable, queue: Queue) -> QueueStatistics:
         lease_redeliveries=queue.lease_redeliveries,
         dedup_expirations=queue.dedup_expirations,
     )
+
+
+def flows(table: JobTable, names: Sequence[str]) -> list[Flow]:
+    """Return the flow of each of these queues, of one that is not in RAM zeros."""
+    found = []
+    for name in names:
+        queue = table.queues.get(name)
+        if queue is None:
+            found.append(NO_FLOW)
+            continue
+        counts = (queue.enqueued, queue.acked, queue.nacked, sum(queue.dead_lettered))
+        found.append(Flow(counts, queue.ready_count > 0 and not queue.leased))
+    return found
 
 
 def _oldest_ready_ms(table: JobTable, queue: Queue) -> int | None:

@@ -18,7 +18,7 @@ async def second(console: Console) -> Any:
     """Let a second pass and take a sample."""
     console.server.pass_ms(1000)
     await console.site.stats.sample()
-    return console.site.stats.newest
+    return await console.site.stats.frame(age_ms_max=0)
 
 
 async def test_rates_are_zero_on_a_queues_first_sample(console: Console) -> None:
@@ -57,7 +57,8 @@ async def test_rates_are_over_the_time_that_passed(console: Console) -> None:
     console.server.pass_ms(3000)
     await console.site.stats.sample()
 
-    assert console.site.stats.newest.queues["webhooks"].rates.enqueued == 3.33
+    frame = await console.site.stats.frame(age_ms_max=0)
+    assert frame.queues["webhooks"].rates.enqueued == 3.33
 
 
 async def test_depths_in_answers_are_fresh_rates_are_the_last(console: Console) -> None:
@@ -100,6 +101,21 @@ async def test_those_who_wait_for_a_fresh_frame_share_it(
             nursery.start_soon(console.site.stats.frame)
 
     assert len(looks) == len(set(looks)) == 2 * stats.SLICE + 1
+
+
+async def test_a_sample_nobody_looks_at_reads_only_what_flows(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def queue(name: str) -> QueueNumbers:
+        raise AssertionError(f"the numbers of {name} were read for nobody")
+
+    console.server.enqueue("mail", count=5)
+    monkeypatch.setattr(console.server.backend, "queue", queue)
+    console.server.pass_ms(1000)
+    await console.site.stats.sample()
+    monkeypatch.undo()
+
+    assert console.site.stats.samples("mail", 1000, 1)[0].enqueued == 5.0
 
 
 async def test_overview_is_narrowed_by_names(console: Console) -> None:

@@ -235,7 +235,7 @@ async def test_what_is_published_after_the_end_goes_nowhere(console: Console) ->
     hub.publish_reload(1)
 
     hub.close()
-    hub.publish_frame(console.site.stats.newest)
+    hub.publish_frame(await console.site.stats.frame())
     hub.publish_reload(2)
 
     assert await subscriber.receive.receive() == b"event: config\ndata: 1\n\n"

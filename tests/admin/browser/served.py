@@ -1,7 +1,7 @@
 """The admin side on a port, with a server in memory behind it, for browsers."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -68,6 +68,10 @@ class Served:
     def do(self, act: Callable[..., Found], *args: Any, **more: Any) -> Found:
         """Call something in the server's thread and return what it returns."""
         return trio.from_thread.run_sync(lambda: act(*args, **more), trio_token=self._token)
+
+    def run(self, act: Callable[[], Awaitable[Found]]) -> Found:
+        """Await something in the server's thread and return what it returns."""
+        return trio.from_thread.run(act, trio_token=self._token)
 
     def sign_in(self, role: str) -> str:
         """Return the cookie of a new session."""

@@ -123,7 +123,7 @@ def test_a_figure_never_goes_back_to_an_older_one(
     window: Window, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Frames from before the jobs died, for a page from after: as a stream may begin.
-    old = served.do(lambda: served.site.stats.newest)
+    old = served.run(served.site.stats.frame)
     later = Hub.publish_frame
 
     async def frame(stats: Stats, **_: int) -> Frame:
