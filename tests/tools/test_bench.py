@@ -253,7 +253,8 @@ def test_sweep_groups_have_distinct_subjects_and_orders_that_add_up() -> None:
     assert len(set(names)) == len(names)
     assert len({case.label for case in cases}) == len(cases)
     filled = [order["jobs"] for case in cases for order in case.prepare]
-    assert filled == [10_000, 100_000, 1_000_000, 1, 100, 10_000, 1_000_000, 10_000]
+    queues = [1, 1, 100, 100, 10_000, 10_000]
+    assert filled == [10_000, 100_000, 1_000_000, *queues, 1_000_000, 10_000]
 
 
 # The command line
