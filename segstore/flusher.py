@@ -1,15 +1,25 @@
 """Getting built frames onto the disk, in order, for whoever needs them there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
 
 import trio
 
 from segstore.bodies import BodyCache
 from segstore.built import BuiltFrame
+from segstore.layout import SEGMENT_HEADER_BYTES
 from segstore.options import Counters, Position
+from segstore.segment import SyncFailed
+from segstore.vfs import Syncer
 from segstore.workers import Lane, RunInWorker
 from segstore.writer import LogWriter
+
+# Larger writes go to a worker: copying them into pages takes longer than the way there and back.
+QUICK_BYTES_MAX: Final = 256 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +28,7 @@ class Flusher:
 
     Attributes:
         position: Behind the last frame on disk.
+        syncer: Syncs without a thread; None: a worker does it.
         spare_made: While a spare is being made, set when that is over; else None.
     """
 
@@ -26,6 +37,7 @@ class Flusher:
     counters: Counters
     run_in_worker: RunInWorker
     position: Position
+    syncer: Syncer | None = None
     spare_made: trio.Event | None = None
     _turn: trio.Lock = field(default_factory=trio.Lock)
 
@@ -75,6 +87,11 @@ class Flusher:
             self.check()
             return self.position, {each.id: each.written for each in self.writer.segments.values()}
 
+    def close(self) -> None:
+        """Give back what syncs; nothing may be under way."""
+        if self.syncer is not None:
+            self.syncer.close()
+
     def check(self) -> None:
         """Raise StoreFailed if the store has failed."""
         if self.writer.failure is not None:
@@ -108,7 +125,15 @@ class Flusher:
 
     async def _write(self, frames: list[BuiltFrame], *, is_lazy: bool) -> None:
         writer, counters = self.writer, self.counters
-        await self.run_in_worker(lambda: writer.write(frames, is_lazy=is_lazy), Lane.COMMIT)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with trio.CancelScope(shield=True):  # what is written once must not be written again
+            for run in _runs(frames):
+                if run[0].offset == SEGMENT_HEADER_BYTES or _size(run) > QUICK_BYTES_MAX:
+                    await self.run_in_worker(partial(writer.write, run), Lane.COMMIT)
+                else:
+                    writer.write(run)
+            if not is_lazy and writer.options.persist != "buffer":
+                await self._sync(frames)
         for frame in frames:
             assert writer.unwritten.popleft() is frame
             frame.is_written = True
@@ -124,3 +149,29 @@ class Flusher:
         self.position = Position(
             self.position.store_uuid, last.epoch, last.last_lsn, last.log_clock_ms
         )
+
+    async def _sync(self, frames: list[BuiltFrame]) -> None:
+        """Make frames durable; those of an earlier segment are, or the next could not begin."""
+        writer, segment = self.writer, frames[-1].segment
+        try:
+            if self.syncer is None:
+                await self.run_in_worker(partial(writer.sync, segment), Lane.COMMIT)
+                return
+            file, target = segment.file, segment.written
+            assert file is not None
+            try:
+                await self.syncer.sync(file, is_data_only=writer.is_data_only)
+            except OSError as problem:
+                raise SyncFailed.of(problem, file.path) from problem
+            writer.note_synced(segment, target)
+        except OSError as problem:
+            raise writer.fail_commit(problem, frames) from problem
+
+
+def _runs(frames: list[BuiltFrame]) -> Iterator[list[BuiltFrame]]:
+    """Part frames by the segment they lie in."""
+    return (list(run) for _, run in groupby(frames, key=attrgetter("segment.id")))
+
+
+def _size(frames: list[BuiltFrame]) -> int:
+    return sum(len(frame.data) for frame in frames)

@@ -18,6 +18,11 @@ _FILL_SYNC_BYTES: Final = 4 << 20  # synced in pieces, so that no commit waits f
 class SyncFailed(OSError):
     """A sync failed, also when its errno says ENOSPC (a thin volume). The store must stop."""
 
+    @classmethod
+    def of(cls, problem: OSError, path: str) -> "SyncFailed":
+        """Return what to raise for what the system said."""
+        return cls(problem.errno, f"sync failed: {problem.strerror}", path)
+
 
 @dataclass(slots=True, eq=False)
 class Spare:
@@ -158,11 +163,9 @@ def make_file(
     return file
 
 
-def write_all(
-    file: File, data: bytes, offset: int, *, is_dsync: bool = False, with_times: bool = False
-) -> None:
+def write_all(file: File, data: bytes, offset: int) -> None:
     """Write all of `data`; a short write is an error (ENOSPC), never retried."""
-    count = file.pwritev([data], offset, is_dsync=is_dsync, with_times=with_times)
+    count = file.pwritev([data], offset)
     if count != len(data):
         raise OSError(errno.ENOSPC, f"short write: {count} of {len(data)} bytes", file.path)
 
@@ -179,7 +182,7 @@ def sync(file: File, *, is_data_only: bool = False) -> None:
         else:
             file.fsync()
     except OSError as problem:
-        raise SyncFailed(problem.errno, f"sync failed: {problem.strerror}", file.path) from problem
+        raise SyncFailed.of(problem, file.path) from problem
 
 
 def sync_names(vfs: VFS, directory: str) -> None:
@@ -187,7 +190,7 @@ def sync_names(vfs: VFS, directory: str) -> None:
     try:
         vfs.sync_dir(directory)
     except OSError as problem:
-        raise SyncFailed(problem.errno, f"sync failed: {problem.strerror}", directory) from problem
+        raise SyncFailed.of(problem, directory) from problem
 
 
 def _fill(file: File, start: int, stop: int) -> None:

@@ -134,7 +134,8 @@ class Store:
             fields: Name and `array` typecode of each head field; the same for the life of a store.
             clock_ms: Wall clock.
             on_progress: Told bytes replayed and bytes in all, on the worker thread.
-            run_in_worker: Where blocking calls run; by default Trio's threads.
+            run_in_worker: Where blocking calls run, syncs of commits too; by default those are the
+                kernel's where it can, and the rest runs on Trio's threads.
             entropy: Random bytes for ids and salts.
 
         Raises:
@@ -161,6 +162,8 @@ class Store:
         )
         parts = (directory, layout, chosen, disk, recovered, index, run)
         store = cls(*parts, clock_ms=clock_ms, entropy=entropy)
+        if run_in_worker is None:
+            store._flusher.syncer = disk.syncer()
         store._maintenance.judge_room(free)
         return store
 
@@ -373,6 +376,7 @@ class Store:
             self._snapshots.write_last()
 
     def _close_files(self) -> None:
+        self._flusher.close()
         spare = self._writer.spare
         files = [segment.file for segment in self._segments.values()]
         close_all([*files, spare.file if spare is not None else None, self._directory.lock])

@@ -2,14 +2,19 @@
 
 `RealVFS` passes through to `os`; tests put a simulated disk in its place (`tests/fakes/simvfs.py`).
 Nothing else in the package may use `os` or `open`. Errors are `OSError`, as the system call gives
-them. All calls block; the store decides on which thread they run.
+them. All calls block, but for those of a `Syncer`; the store decides on which thread they run.
 """
 
 import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Protocol
+
+import trio
+
+from segstore.aio import KernelQueue
 
 # Bytes-like things a call may write.
 Buffer = bytes | bytearray | memoryview
@@ -20,20 +25,8 @@ class File(Protocol):
 
     path: str
 
-    def pwritev(
-        self,
-        buffers: Sequence[Buffer],
-        offset: int,
-        *,
-        is_dsync: bool = False,
-        with_times: bool = False,
-    ) -> int:
-        """Write the buffers at `offset`; return the bytes written, which may be fewer than given.
-
-        Args:
-            is_dsync: Those bytes are durable on return: RWF_DSYNC.
-            with_times: Then the file's times are too: RWF_SYNC.
-        """
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write the buffers at `offset`; return the bytes written, perhaps fewer than given."""
         ...
 
     def pread(self, length: int, offset: int) -> bytes:
@@ -64,6 +57,16 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Syncer(Protocol):
+    """Syncs one file at a time, on no thread of this process."""
+
+    async def sync(self, file: File, *, is_data_only: bool) -> None:
+        """Like `File.fsync` or `File.fdatasync`. Not cancelled once begun."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class VFS(Protocol):
     """The calls on names. Paths are strings.
 
@@ -88,11 +91,13 @@ class VFS(Protocol):
         """Bytes a process without privileges may still use (statvfs f_bavail * f_frsize)."""
         ...
 
+    def syncer(self) -> Syncer | None:
+        """Return a new one, None where the system has no such thing."""
+        ...
+
 
 # RWF_NOWAIT: answer from the page cache or fail with EAGAIN.
 _NOWAIT: Final = os.RWF_NOWAIT
-_DSYNC: Final = os.RWF_DSYNC
-_SYNC: Final = os.RWF_SYNC
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
 
 
@@ -105,17 +110,9 @@ class RealFile:
         self.path = path
         self._fd = fd
 
-    def pwritev(
-        self,
-        buffers: Sequence[Buffer],
-        offset: int,
-        *,
-        is_dsync: bool = False,
-        with_times: bool = False,
-    ) -> int:
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See `File.pwritev`."""
-        flags = 0 if not is_dsync else _SYNC if with_times else _DSYNC
-        return os.pwritev(self._fd, buffers, offset, flags)
+        return os.pwritev(self._fd, buffers, offset)
 
     def pread(self, length: int, offset: int) -> bytes:
         """See `File.pread`."""
@@ -143,6 +140,11 @@ class RealFile:
             raise
         # Fewer bytes: the rest is not cached, or behind the end. `pread` will tell.
         return bytes(buffer) if count == length else None
+
+    @property
+    def descriptor(self) -> int:
+        """What the system calls the open file; -1 once it is closed."""
+        return self._fd
 
     def fsync(self) -> None:
         """Make bytes, length and metadata durable, not the name."""
@@ -192,6 +194,24 @@ class RealFile:
             os.close(fd)
 
 
+class KernelSyncer:
+    """A `Syncer` for real files, by a queue of the kernel."""
+
+    def __init__(self, queue: KernelQueue) -> None:
+        self._queue = queue
+
+    async def sync(self, file: File, *, is_data_only: bool) -> None:
+        """See `Syncer.sync`."""
+        assert isinstance(file, RealFile)
+        if not await self._queue.sync(file.descriptor, is_data_only=is_data_only):
+            # Not taken: a kernel or a file system that cannot, or no memory just now.
+            await trio.to_thread.run_sync(file.fdatasync if is_data_only else file.fsync)
+
+    def close(self) -> None:
+        """Give the queue back; nothing may be under way."""
+        self._queue.close()
+
+
 class RealVFS:
     """The disk of the operating system."""
 
@@ -238,6 +258,12 @@ class RealVFS:
         """See `VFS.free_bytes`."""
         free = os.statvfs(path)
         return free.f_bavail * free.f_frsize
+
+    def syncer(self) -> KernelSyncer | None:
+        """See `VFS.syncer`."""
+        with suppress(OSError):
+            return KernelSyncer(KernelQueue())
+        return None
 
 
 def process_id() -> int:

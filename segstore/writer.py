@@ -309,62 +309,30 @@ class LogWriter:
         self._counters.rolls += 1
         return segment
 
-    # Writing frames, on a worker thread.
+    # Writing frames.
 
-    def write(self, frames: Sequence[BuiltFrame], *, is_lazy: bool = False) -> None:
-        """Write frames in order; on return they are as durable as the persist mode says.
+    def write(self, frames: Sequence[BuiltFrame]) -> None:
+        """Hand the oldest unwritten frames, of one segment, to the operating system.
 
-        Args:
-            frames: The oldest unwritten ones.
-            is_lazy: Sync nothing but what lies before a new segment. Nobody waits for these frames;
-                the next sync of their segment takes them along.
+        The first frames of a segment make sure that the one before is durable, and of the file; all
+        others only fill pages that wait for a sync.
 
         Raises:
             StoreFailed: also noted in `failure`.
         """
-        try:
-            start = 0
-            while start < len(frames):
-                segment = frames[start].segment
-                stop = start
-                while stop < len(frames) and frames[stop].segment is segment:
-                    stop += 1
-                is_left = segment is not frames[-1].segment
-                self._write_run(
-                    segment,
-                    frames[start:stop],
-                    is_durable=is_left,
-                    is_lazy=is_lazy and not is_left,
-                )
-                start = stop
-        except OSError as problem:
-            count = sum(frame.record_count for frame in frames)
-            raise self.fail(problem, f"not acknowledging {count} records") from problem
-
-    def _write_run(
-        self, segment: Segment, frames: Sequence[BuiltFrame], *, is_durable: bool, is_lazy: bool
-    ) -> None:
-        """Write frames that lie side by side in one segment."""
-        persist = self.options.persist
-        start = frames[0].offset
-        if start == SEGMENT_HEADER_BYTES:
-            self._sync_before(segment)
-        file = segment.writing_file() or self._make(segment)
+        segment, start = frames[0].segment, frames[0].offset
         data = frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames)
         assert segment.written == start
-        # Write and sync in one call, or the thread would have to come back for the interpreter in
-        # between. That syncs no more than it writes: what lies before must be durable already.
-        is_dsync = persist != "buffer" and not is_lazy and segment.synced >= start
-        write_all(file, data, start, is_dsync=is_dsync, with_times=persist == "sync_all")
+        try:
+            if start == SEGMENT_HEADER_BYTES:
+                self._sync_before(segment)
+            write_all(segment.writing_file() or self._make(segment), data, start)
+        except OSError as problem:
+            raise self.fail_commit(problem, frames) from problem
         segment.written = frames[-1].end
-        if is_dsync:
-            segment.synced = segment.written
-            self._counters.syncs += 1
-        elif is_durable or (persist != "buffer" and not is_lazy):
-            self.sync(segment)
 
     def _sync_before(self, segment: Segment) -> None:
-        """Sync the segment before this one; in `buffer` mode its end may not be durable yet."""
+        """Sync the segment before this one, if its end is not durable yet."""
         before = max((each for each in self.segments if each < segment.id), default=0)
         if before and self.segments[before].synced < self.segments[before].written:
             self.sync(self.segments[before])
@@ -387,9 +355,23 @@ class LogWriter:
         """
         target = segment.written
         assert segment.file is not None
-        sync(segment.file, is_data_only=self.options.persist != "sync_all")
+        sync(segment.file, is_data_only=self.is_data_only)
+        self.note_synced(segment, target)
+
+    @property
+    def is_data_only(self) -> bool:
+        """Whether syncs leave out the times of a file."""
+        return self.options.persist != "sync_all"
+
+    def note_synced(self, segment: Segment, target: int) -> None:
+        """A sync that began when so much was written has ended."""
         segment.synced = max(segment.synced, target)
         self._counters.syncs += 1
+
+    def fail_commit(self, problem: OSError, frames: Sequence[BuiltFrame]) -> StoreFailed:
+        """Like `fail`, for frames that somebody waits for."""
+        count = sum(frame.record_count for frame in frames)
+        return self.fail(problem, f"not acknowledging {count} records")
 
     def fail(self, problem: OSError, consequence: str) -> StoreFailed:
         """Note the first failure and return it; nothing is written any more."""

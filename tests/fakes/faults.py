@@ -16,7 +16,6 @@ class Call:
     path: str
     offset: int = 0  # bytes
     length: int = 0  # bytes
-    is_dsync: bool = False
 
 
 @define

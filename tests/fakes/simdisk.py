@@ -92,23 +92,6 @@ class Write:
             return False
         return self.is_last_whole or sector < self.sector_count - 1
 
-    def split(self, start: int, end: int) -> "tuple[Write | None, Write | None, Write | None]":
-        """Return the sectors before, of and after the range of bytes from `start` to `end`."""
-        first = min(max(0, (start - self.start) // SECTOR), self.sector_count)
-        last = min(max(first, -(-(end - self.start) // SECTOR)), self.sector_count)
-        return self._part(0, first), self._part(first, last), self._part(last, self.sector_count)
-
-    def _part(self, first: int, last: int) -> "Write | None":
-        if first >= last:
-            return None
-        return Write(
-            self.inode,
-            self.start + first * SECTOR,
-            self.data[first * SECTOR : last * SECTOR],
-            self.is_first_whole or first > 0,
-            self.is_last_whole or last < self.sector_count,
-        )
-
 
 @define(eq=False)
 class Resize:
@@ -246,41 +229,25 @@ def _gather(names: dict[str, Entry], changed: dict[Inode, tuple[bytes, bytes]]) 
     return Image(reached, contents, total.digest())
 
 
-def settle(pending: Iterable[Change], inode: Inode, start: int, end: int) -> list[Change]:
-    """Bring the sectors of `inode` from `start` to `end` to the disk; return what still waits.
-
-    As RWF_DSYNC does: with the lengths needed to read them, and nothing else of the file.
-    """
+def settle(pending: Iterable[Change], inode: Inode) -> list[Change]:
+    """Bring the sectors and the length of `inode` to the disk; return what still waits."""
     left: list[Change] = []
-    lengths_too = any(
-        isinstance(change, Resize) and change.inode is inode and change.is_cut for change in pending
-    )
     inode.thaw()
     for change in pending:
         if isinstance(change, NameChange) or change.inode is not inode:
             left.append(change)
         elif isinstance(change, Write):
-            before, inside, after = change.split(start, end)
-            if inside:
-                patch(inode.durable, inside.start, inside.data)
-            left.extend(part for part in (before, after) if part)
-        elif lengths_too or change.length <= end:
-            inode.durable_length = set_length(inode.durable, inode.durable_length, change.length)
+            patch(inode.durable, change.start, change.data)
         else:
-            left.append(change)
+            inode.durable_length = set_length(inode.durable, inode.durable_length, change.length)
     return left
 
 
-def forget(pending: Iterable[Change], inode: Inode, start: int, end: int) -> list[Change]:
-    """Take the sectors of `inode` from `start` to `end` for clean without writing them.
+def forget(pending: Iterable[Change], inode: Inode) -> list[Change]:
+    """Take the sectors of `inode` for clean without writing them.
 
     Returns what still waits; lengths do.
     """
-    left: list[Change] = []
-    for change in pending:
-        if isinstance(change, Write) and change.inode is inode:
-            before, _, after = change.split(start, end)
-            left.extend(part for part in (before, after) if part)
-        else:
-            left.append(change)
-    return left
+    return [
+        change for change in pending if not (isinstance(change, Write) and change.inode is inode)
+    ]

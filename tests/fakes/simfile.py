@@ -22,28 +22,17 @@ class SimFile:
         self._is_readonly = is_readonly
         self._is_open = True
 
-    def pwritev(
-        self,
-        buffers: Sequence[Buffer],
-        offset: int,
-        *,
-        is_dsync: bool = False,
-        with_times: bool = False,
-    ) -> int:
-        """See `File.pwritev`; a failing one with `is_dsync` fails in the sync."""
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """See `File.pwritev`."""
         data = b"".join(buffers)
-        error = self._enter("pwritev", offset, len(data), is_dsync=is_dsync)
+        error = self._enter("pwritev", offset, len(data))
         if self._is_readonly:
             raise os_error(errno.EBADF, self.path)
         if error == SHORT_WRITE:
             data = data[: len(data) // 2]
-        elif error == errno.EINTR or (error and not is_dsync):
+        elif error:
             raise os_error(error, self.path)
         self._vfs.write(self._inode, data, offset)
-        if is_dsync and data:
-            self._vfs.between()
-            failed = 0 if error == SHORT_WRITE else error
-            self._vfs.sync(self._inode, failed, offset, offset + len(data))
         return len(data)
 
     def pread(self, length: int, offset: int) -> bytes:
@@ -61,11 +50,11 @@ class SimFile:
 
     def fsync(self) -> None:
         """Make bytes and length durable, not the name."""
-        self._vfs.sync(self._inode, self._enter("fsync"), 0, None)
+        self._vfs.sync(self._inode, self._enter("fsync"))
 
     def fdatasync(self) -> None:
         """Make bytes and length durable, not the name."""
-        self._vfs.sync(self._inode, self._enter("fdatasync"), 0, None)
+        self._vfs.sync(self._inode, self._enter("fdatasync"))
 
     def truncate(self, length: int) -> None:
         """Set the length."""
@@ -114,10 +103,10 @@ class SimFile:
         self._inode.readers.discard(self)
         self._vfs.enter_or_fail("close", self.path)
 
-    def _enter(self, name: str, offset: int = 0, length: int = 0, *, is_dsync: bool = False) -> int:
+    def _enter(self, name: str, offset: int = 0, length: int = 0) -> int:
         if not self._is_open:
             raise os_error(errno.EBADF, self.path)
-        return self._vfs.enter(name, self.path, offset, length, is_dsync=is_dsync)
+        return self._vfs.enter(name, self.path, offset, length)
 
     def _enter_or_fail(self, name: str, offset: int = 0, length: int = 0) -> None:
         error = self._enter(name, offset, length)

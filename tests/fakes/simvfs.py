@@ -32,17 +32,14 @@ from tests.fakes.simdisk import (
 )
 from tests.fakes.simfile import SimFile
 
-_END = 1 << 62  # behind every file
-
 
 @define(eq=False)
 class SimVFS:
     """See the module. `directory` is there and durable from the start.
 
     Set `free` (bytes) to say what `free_bytes` returns, `capacity` (bytes) to have it counted and
-    writes beyond it fail with ENOSPC. `on_point` is called with each call before it takes effect,
-    and again between the write and the sync of a `pwritev` that does both: the crashes of these
-    moments are all there are.
+    writes beyond it fail with ENOSPC. `on_point` is called with each call before it takes effect:
+    the crashes of these moments are all there are.
     """
 
     directory: str = "/store"
@@ -226,13 +223,14 @@ class SimVFS:
             return self.free
         return max(0, self.capacity - self._used_bytes())
 
+    def syncer(self) -> None:
+        """Return nothing: syncs are calls like others, so that crashes and faults find them."""
+
     # What files do to the disk.
 
-    def enter(
-        self, name: str, path: str, offset: int = 0, length: int = 0, *, is_dsync: bool = False
-    ) -> int:
+    def enter(self, name: str, path: str, offset: int = 0, length: int = 0) -> int:
         """Count and trace a call; return the errno it is to fail with, SHORT_WRITE, or 0."""
-        call = Call(len(self.trace) + 1, name, path, offset, length, is_dsync)
+        call = Call(len(self.trace) + 1, name, path, offset, length)
         self.trace.append(call)
         if self.on_point is not None:
             self.on_point(call)
@@ -248,11 +246,6 @@ class SimVFS:
         error = self.enter(name, path)
         if error:
             raise os_error(error, path)
-
-    def between(self) -> None:
-        """Let a crash be tried in the middle of the last call."""
-        if self.on_point is not None:
-            self.on_point(self.trace[-1])
 
     def write(self, inode: Inode, data: bytes, offset: int) -> None:
         """Put bytes into the page cache."""
@@ -286,16 +279,15 @@ class SimVFS:
             self.pending.append(Resize(inode, length, length < old))
         self.version += 1
 
-    def sync(self, inode: Inode, error: int, start: int, end: int | None) -> None:
-        """Make a range of bytes durable (all: `end` None), or fail as Linux does."""
+    def sync(self, inode: Inode, error: int) -> None:
+        """Make a file durable, or fail as Linux does."""
         if error == errno.EINTR:
             raise os_error(error, "")
-        stop = _END if end is None else end
         self.version += 1
         if error:
-            self.pending = forget(self.pending, inode, start, stop)
+            self.pending = forget(self.pending, inode)
             raise os_error(error, "")
-        self.pending = settle(self.pending, inode, start, stop)
+        self.pending = settle(self.pending, inode)
 
     def reload(self, inode: Inode) -> None:
         """Drop the clean pages of a file."""

@@ -42,7 +42,7 @@ async def test_copies_ride_on_commits_without_a_call_of_their_own() -> None:
 
     await add(store, [5])
 
-    assert [(call.name, call.is_dsync) for call in world.vfs.trace] == [("pwritev", True)]
+    assert [call.name for call in world.vfs.trace] == ["pwritev", "fdatasync"]
     assert store.stats().moved_count == 3
     await store.maintain()
     assert 1 not in segments(world)
@@ -63,12 +63,10 @@ async def test_without_commits_copies_are_not_synced_one_by_one(
 
     calls = [call for call in world.vfs.trace if call.path.endswith(".seg")][:5]
     assert [call.name for call in calls] == ["pwritev"] * 3 + ["pwritev", "fdatasync"]  # SEGDROP
-    assert not any(call.is_dsync for call in calls)
     await store.close()
 
 
 async def test_a_commit_behind_unsynced_copies_syncs_them_too() -> None:
-    """RWF_DSYNC alone would leave a hole before an acknowledged batch."""
     world = world_of()
     store = await half_dead(world)
     segment = store._writer.active
@@ -80,8 +78,7 @@ async def test_a_commit_behind_unsynced_copies_syncs_them_too() -> None:
 
     await add(store, [5])
 
-    calls = [(call.name, call.is_dsync) for call in world.vfs.trace]
-    assert calls == [("pwritev", False), ("fdatasync", False)]
+    assert [call.name for call in world.vfs.trace] == ["pwritev", "fdatasync"]
     assert segment.synced == segment.written
     vfs = world.vfs.crash()
     left = await DiskWorld("/store", vfs, world.options).open()

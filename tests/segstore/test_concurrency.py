@@ -165,6 +165,24 @@ async def cancel_after(checkpoints: int, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
+async def test_a_commit_that_is_cancelled_is_written_once() -> None:
+    world, store, gates = await gated()
+    gates.close(Lane.COMMIT)
+    batch = store.build({put(store, 1): b"1"}, (), (), clock_ms=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.commit, batch)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        gates.open()
+
+    await add(store, [2], b"2")
+
+    await store.close()
+    store = await world.open()
+    assert await contents(store) == {(1, 1): b"1", (1, 2): b"2"}
+    await store.close()
+
+
 async def test_closing_waits_for_a_commit_under_way() -> None:
     world, store, gates = await gated()
     gates.close(Lane.COMMIT)

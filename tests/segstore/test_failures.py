@@ -102,7 +102,7 @@ async def test_nothing_is_written_behind_a_write_that_failed(persist: str, error
 
 @pytest.mark.parametrize(
     ("persist", "name"),
-    [("sync_all", "pwritev"), ("sync_data", "pwritev"), ("buffer", "fdatasync")],
+    [("sync_all", "fsync"), ("sync_data", "fdatasync"), ("buffer", "fdatasync")],
 )
 async def test_a_failed_sync_is_final_though_a_second_would_succeed(
     persist: str, name: str

@@ -10,23 +10,28 @@ from tests.segstore.surgery import BODY, frames, world_of
 from tests.segstore.worlds import DiskWorld, add, contents
 
 
-async def calls_of_a_commit(persist: Any) -> list[tuple[str, bool]]:
+async def calls_of_a_commit(persist: Any) -> list[str]:
     world = world_of(persist=persist)
     store = await world.writer()
     world.vfs.trace.clear()
     await add(store, [1])
-    calls = [(call.name, call.is_dsync) for call in world.vfs.trace]
+    calls = [call.name for call in world.vfs.trace]
     await store.close()
     return calls
 
 
-@pytest.mark.parametrize("persist", ["sync_all", "sync_data"])
-async def test_a_synced_commit_is_one_synchronous_write(persist: str) -> None:
-    assert await calls_of_a_commit(persist) == [("pwritev", True)]
-
-
-async def test_buffer_is_a_write() -> None:
-    assert await calls_of_a_commit("buffer") == [("pwritev", False)]
+@pytest.mark.parametrize(
+    ("persist", "calls"),
+    [
+        ("sync_all", ["pwritev", "fsync"]),
+        ("sync_data", ["pwritev", "fdatasync"]),
+        ("buffer", ["pwritev"]),
+    ],
+)
+async def test_a_commit_is_one_write_and_the_sync_its_mode_asks_for(
+    persist: str, calls: list[str]
+) -> None:
+    assert await calls_of_a_commit(persist) == calls
 
 
 @pytest.mark.parametrize("persist", ["sync_all", "sync_data"])

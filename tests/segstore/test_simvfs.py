@@ -105,39 +105,6 @@ def test_bytes_cut_off_do_not_come_back_with_a_sync() -> None:
     assert vfs.crash().visible_files()["/store/a"] == bytes(700)
 
 
-def test_a_dsync_write_makes_durable_itself_and_no_other_write() -> None:
-    vfs = SimVFS()
-    file = make_file(vfs)
-    file.pwritev([b"a" * 1024], 0)
-    file.pwritev([b"b" * 100], 1024, is_dsync=True)
-
-    assert vfs.crash().visible_files()["/store/a"] == bytes(1024) + b"b" * 100
-    file.fsync()
-    assert vfs.crash().visible_files()["/store/a"] == b"a" * 1024 + b"b" * 100
-
-
-def test_a_dsync_write_inside_a_longer_unsynced_one_loses_none_of_it() -> None:
-    vfs = SimVFS()
-    file = make_file(vfs)
-    file.pwritev([b"a" * 3000], 0)
-    file.pwritev([b"b" * 10], 0, is_dsync=True)
-
-    assert vfs.crash().visible_files()["/store/a"] == b""
-    file.fsync()
-    assert vfs.crash().visible_files()["/store/a"] == b"b" * 10 + b"a" * 2990
-
-
-def test_a_crash_can_fall_between_the_write_and_its_dsync() -> None:
-    vfs = SimVFS()
-    file = make_file(vfs)
-    seen: list[dict[str, bytes]] = []
-    vfs.on_point = lambda _: seen.append(vfs.crash([KEPT] * len(vfs.pending)).visible_files())
-
-    file.pwritev([b"new"], 0, is_dsync=True)
-
-    assert seen == [{"/store/a": b""}, {"/store/a": b"new"}]
-
-
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("sync", ["fsync", "fdatasync"])
 def test_after_a_failed_sync_the_next_succeeds_and_the_bytes_are_lost(
@@ -158,19 +125,6 @@ def test_after_a_failed_sync_the_next_succeeds_and_the_bytes_are_lost(
     assert file.pread(3, 0) == b"new"
     file.drop_cache()
     assert file.pread(3, 0) == b"old"
-
-
-def test_a_failed_dsync_write_is_seen_but_never_durable() -> None:
-    vfs = SimVFS()
-    file = make_file(vfs, content=b"old")
-    vfs.fail(errno.EIO, names=["pwritev"])
-
-    with pytest.raises(OSError, match=REFUSED):
-        file.pwritev([b"new"], 0, is_dsync=True)
-
-    assert file.pread(3, 0) == b"new"
-    file.fsync()
-    assert vfs.crash().visible_files()["/store/a"] == b"old"
 
 
 def test_dropping_the_cache_keeps_what_still_waits() -> None:
@@ -345,11 +299,11 @@ def test_a_fork_keeps_what_waits_and_shares_nothing() -> None:
 def test_the_trace_tells_each_call() -> None:
     vfs = SimVFS()
     file = make_file(vfs)
-    file.pwritev([b"abc"], 5, is_dsync=True)
+    file.pwritev([b"abc"], 5)
 
     call = vfs.trace[-1]
     assert (call.number, call.name, call.path) == (4, "pwritev", "/store/a")
-    assert (call.offset, call.length, call.is_dsync) == (5, 3, True)
+    assert (call.offset, call.length) == (5, 3)
     assert vfs.call_count == 4
 
 

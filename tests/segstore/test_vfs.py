@@ -18,7 +18,7 @@ def file(tmp_path: Path) -> RealFile:
 
 def test_written_bytes_are_read_back(file: RealFile) -> None:
     assert file.pwritev([b"abc", bytearray(b"def")], 2) == 6
-    assert file.pwritev([b"X"], 0, is_dsync=True) == 1
+    assert file.pwritev([b"X"], 0) == 1
 
     assert file.pread(100, 0) == b"X\0abcdef"
     assert file.pread(2, 3) == b"bc"
@@ -124,14 +124,3 @@ def test_a_file_opened_for_reading_cannot_be_written(tmp_path: Path) -> None:
 
 def test_the_process_is_this_one() -> None:
     assert process_id() == os.getpid()
-
-
-def test_a_synchronous_write_asks_the_system_for_what_it_is_to_make_durable(
-    file: RealFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags: list[int] = []
-    monkeypatch.setattr(os, "pwritev", lambda fd, data, offset, flag: flags.append(flag))
-    file.pwritev([b"x"], 0)
-    file.pwritev([b"x"], 0, is_dsync=True)
-    file.pwritev([b"x"], 0, is_dsync=True, with_times=True)
-    assert flags == [0, os.RWF_DSYNC, os.RWF_SYNC]

@@ -1,8 +1,6 @@
-"""Where blocking calls run: order, faults, cancellation, and the end of the thread."""
+"""Where blocking calls run: faults and cancellation."""
 
-import gc
 import threading
-import time
 
 import pytest
 import trio
@@ -10,20 +8,6 @@ import trio
 from segstore.workers import Lane, TrioWorkers
 
 GUARD_S = 10
-
-
-async def test_commits_run_in_order_on_one_thread_of_their_own() -> None:
-    run = TrioWorkers()
-    seen: list[tuple[int, int]] = []
-
-    async def commit(number: int) -> None:
-        await run(lambda: seen.append((number, threading.get_ident())), Lane.COMMIT)
-
-    for number in range(5):
-        await commit(number)
-    assert [number for number, _ in seen] == list(range(5))
-    assert len({thread for _, thread in seen}) == 1
-    assert seen[0][1] != threading.get_ident()
 
 
 async def test_a_result_and_a_fault_come_back() -> None:
@@ -65,15 +49,3 @@ async def test_a_commit_that_was_not_handed_over_is_cancelled() -> None:
         await run(lambda: done.append(1), Lane.COMMIT)
     assert scope.cancelled_caught
     assert not done
-
-
-async def test_the_thread_ends_with_its_owner() -> None:
-    run = TrioWorkers()
-    threads: list[threading.Thread] = []
-    await run(lambda: threads.append(threading.current_thread()), Lane.COMMIT)
-    del run
-    gc.collect()
-    until = time.monotonic() + GUARD_S
-    while threads[0].is_alive() and time.monotonic() < until:
-        await trio.to_thread.run_sync(threads[0].join, GUARD_S)
-    assert not threads[0].is_alive()

@@ -129,8 +129,11 @@ async def serving(*, capacity: int = 4096) -> AsyncIterator[Desk]:
     desk = await open_desk(SimVFS(), Gate(), capacity=capacity)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.committer.serve)
-        yield desk
-        nursery.cancel_scope.cancel()
+        try:
+            yield desk
+        finally:
+            desk.gate.open()  # a commit under way is not cancelled
+            nursery.cancel_scope.cancel()
 
 
 def enqueue(number: int, queue: str = "q", body: bytes = b"body") -> Enqueue:

@@ -135,7 +135,7 @@ async def test_bodies_come_in_the_order_of_the_jobs_from_open_group_cache_and_di
 async def test_a_failed_sync_refuses_everyone_and_ends_the_committer() -> None:
     disk = SimVFS()
     desk = await open_desk(disk, Gate())
-    disk.faults.append(Fault(errno.EIO, names=frozenset({"pwritev"}), path_part=".seg"))
+    disk.faults.append(Fault(errno.EIO, names=frozenset({"fsync"}), path_part=".seg"))
     desk.gate.shut()
     asks = []
 

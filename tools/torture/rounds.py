@@ -28,6 +28,7 @@ MODES = ("black", "white", "power", "snapshot")
 # The calls that change a disk, and up to which one of its kind a thread lives.
 DEADLY_CALLS = {
     "pwritev2": 40,
+    "io_submit": 40,
     "fsync": 8,
     "fdatasync": 3,
     "rename": 2,

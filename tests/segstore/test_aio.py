@@ -1,0 +1,131 @@
+"""Syncs on a thread of the kernel: what they do, and what happens where there is no such thing."""
+
+import errno
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from segstore import aio
+from segstore.aio import KernelQueue
+from segstore.vfs import KernelSyncer, RealFile, RealVFS
+from tests.segstore.worlds import SMALL, add, contents, real_world
+
+
+@pytest.fixture
+def queue() -> Iterator[KernelQueue]:
+    made = KernelQueue()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[RealFile]:
+    made = RealVFS().open(str(tmp_path / "file"), is_new=True)
+    made.pwritev([b"x" * 5000], 0)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("is_data_only", [False, True])
+async def test_a_sync_is_taken_and_its_end_is_told(
+    queue: KernelQueue, file: RealFile, is_data_only: bool
+) -> None:
+    for _again in range(3):
+        assert await queue.sync(file.descriptor, is_data_only=is_data_only)
+
+
+async def test_the_loop_goes_on_while_the_kernel_syncs(queue: KernelQueue, file: RealFile) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        await queue.sync(file.descriptor, is_data_only=False)
+        nursery.cancel_scope.cancel()
+    assert turns > 0
+
+
+async def test_a_sync_that_failed_is_told(
+    queue: KernelQueue, file: RealFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = queue._call
+
+    def call(number: object, *arguments: object) -> int:
+        done: int = real(number, *arguments)
+        if number is queue._get:
+            aio._EVENT.pack_into(queue._event, 0, 0, 0, -errno.EIO, 0)
+        return done
+
+    monkeypatch.setattr(queue, "_call", call)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+        await queue.sync(file.descriptor, is_data_only=False)
+    assert caught.value.errno == errno.EIO
+
+
+async def test_a_sync_that_began_is_not_cancelled(queue: KernelQueue, file: RealFile) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        assert await queue.sync(file.descriptor, is_data_only=False)
+    assert not scope.cancelled_caught
+
+
+async def test_what_the_kernel_does_not_take_a_thread_does(
+    file: RealFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = KernelQueue()
+    syncer = KernelSyncer(queue)
+    reading, writing = os.pipe()
+    assert not await queue.sync(writing, is_data_only=False)
+    os.close(reading)
+    os.close(writing)
+    synced: list[int] = []
+    monkeypatch.setattr(queue, "_call", lambda *_: -1)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    monkeypatch.setattr(os, "fsync", synced.append)
+
+    await syncer.sync(file, is_data_only=True)
+    await syncer.sync(file, is_data_only=False)
+
+    assert synced == [file.descriptor] * 2
+    monkeypatch.undo()
+    syncer.close()
+
+
+def test_a_queue_is_given_back_once() -> None:
+    count = len(os.listdir("/proc/self/fd"))
+    queue = KernelQueue()
+    assert len(os.listdir("/proc/self/fd")) == count + 1
+    queue.close()
+    queue.close()
+    assert len(os.listdir("/proc/self/fd")) == count
+
+
+@pytest.mark.parametrize("machine", [platform.machine(), "pdp11"])
+@pytest.mark.parametrize("persist", ["sync_all", "sync_data", "buffer"])
+async def test_a_store_commits_with_and_without_such_a_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, persist: str
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    world = real_world(str(tmp_path / "store"), options=replace(SMALL, persist=persist))
+    store = await world.writer(run_in_worker=None)
+    assert (store._flusher.syncer is None) == (machine == "pdp11")
+    before = store.stats().sync_count
+
+    for number in range(3):
+        await add(store, [number])
+
+    assert store.stats().sync_count - before == (0 if persist == "buffer" else 3)
+    await store.close()
+    again = await world.open()
+    assert set(await contents(again)) == {(1, number) for number in range(3)}
+    await again.close()
