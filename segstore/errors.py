@@ -32,6 +32,16 @@ class NoStore(StoreError):
     """The directory holds neither a format marker nor segments. Name the right one."""
 
 
+class NotAFile(StoreError, OSError):
+    """A directory, FIFO, socket or device has the name of a file of the store. It was not opened.
+
+    Move it out of the directory. If a file is missed then, restore a backup or salvage.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 class TargetRefused(StoreError):
     """Where a copy should go is not an empty or new directory of its own. Name another."""
 

@@ -2,14 +2,17 @@
 
 `RealVFS` passes through to `os`; tests put a simulated disk in its place (`tests/fakes/simvfs.py`).
 Nothing else in the package may use `os` or `open`. Errors are `OSError`, as the system call gives
-them. All calls block; the store decides on which thread they run.
+them, and `NotAFile`, which is one. All calls block; the store decides on which thread they run.
 """
 
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 from typing import Final, Protocol
+
+from segstore.errors import NotAFile
 
 # Bytes-like things a call may write.
 Buffer = bytes | bytearray | memoryview
@@ -73,7 +76,8 @@ class VFS(Protocol):
     def open(self, path: str, *, is_new: bool = False, is_readonly: bool = False) -> File:
         """Open for reading and writing.
 
-        `is_new` creates the file and fails with FileExistsError if it is there.
+        `is_new` creates the file and fails with FileExistsError if it is there. Whatever else than
+        a file has the name fails with NotAFile.
         """
         ...
 
@@ -94,6 +98,7 @@ _NOWAIT: Final = os.RWF_NOWAIT
 _DSYNC: Final = os.RWF_DSYNC
 _SYNC: Final = os.RWF_SYNC
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+_KINDS: Final = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 
 
 class RealFile:
@@ -192,6 +197,17 @@ class RealFile:
             os.close(fd)
 
 
+def _check_kind(path: str) -> None:
+    """Raise NotAFile for what is none: to open a FIFO waits for its other end, maybe for ever."""
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+    if kind != stat.S_IFREG:
+        problem = (
+            f"this is {_KINDS.get(kind, 'a device')} and no file; move it out of the directory,"
+            " and if a file is missed then, restore a backup or salvage"
+        )
+        raise NotAFile(errno.EINVAL, problem, path)
+
+
 class RealVFS:
     """The disk of the operating system."""
 
@@ -200,6 +216,8 @@ class RealVFS:
         flags = os.O_CLOEXEC | (os.O_RDONLY if is_readonly else os.O_RDWR)
         if is_new:
             flags |= os.O_CREAT | os.O_EXCL
+        else:
+            _check_kind(path)
         return RealFile(path, os.open(path, flags, 0o640))
 
     def rename(self, source: str, target: str) -> None:
