@@ -8,7 +8,7 @@ from typing import Final
 import trio
 from attrs import frozen
 
-from segstore import NoRoom, Options, Store, StoreError
+from segstore import MarkerDamaged, NoRoom, Options, Store, StoreError
 from sepp import exits
 from sepp.clock import Clock
 from sepp.committer import BYTES_MAX
@@ -86,7 +86,8 @@ async def open_store(
             on_progress=_Progress(on_progress),
         )
     except (StoreError, OSError) as fault:
-        raise exits.StartError(f"cannot open the store in {path}: {fault}") from None
+        how = f": {options.salvage_command}" if isinstance(fault, MarkerDamaged) else ""
+        raise exits.StartError(f"cannot open the store in {path}: {fault}{how}") from None
     if is_stopped() or not await _become_writer(store, is_stopped, on_progress):
         await store.close()
         return None
