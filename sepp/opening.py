@@ -1,6 +1,5 @@
 """From a data directory to a machine that can take commands, told step by step in the log."""
 
-import time
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final
@@ -10,7 +9,7 @@ from attrs import frozen
 
 from segstore import MarkerDamaged, NoRoom, Options, Store, StoreError
 from sepp import exits
-from sepp.clock import Clock
+from sepp.clock import Clock, wall_ms
 from sepp.committer import BYTES_MAX
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
@@ -176,8 +175,3 @@ class _Progress:
             percent = round(100 * done_bytes / max(total_bytes, 1))
             log.info("reading the log", percent=percent, bytes=done_bytes, total_bytes=total_bytes)
             self._on_progress()
-
-
-def wall_ms() -> int:
-    """The wall clock in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000

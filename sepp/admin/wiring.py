@@ -23,7 +23,7 @@ from sepp.admin.backend import (
 )
 from sepp.admin.core_backend import CoreBackend, FollowUp
 from sepp.certificates import Certificates
-from sepp.clock import Clock
+from sepp.clock import Clock, wall_ms
 from sepp.committer import Committer
 from sepp.config.address import Address, parse_address
 from sepp.config.model import Config
@@ -242,7 +242,7 @@ async def serve(
         config=reloader,
         facts=Facts(
             version=__version__,
-            started_at_ms=time.time_ns() // 1_000_000,
+            started_at_ms=wall_ms(),
             listen_addr=str(grpc_address),
             admin_addr=str(listener.address),
             is_tls=boot.server.tls_cert_path is not None,

@@ -36,7 +36,7 @@ from sepp.cli.store_show import (
     summary_of,
 )
 from sepp.cli.store_tools import progress_bar, told
-from sepp.opening import wall_ms
+from sepp.clock import wall_ms
 from sepp.wire import id_bytes
 
 store = App(

@@ -15,8 +15,8 @@ import trio
 from segstore import Options, Store
 from segstore.layout import FormatMarker
 from sepp.cli.app import run
+from sepp.clock import wall_ms
 from sepp.core import slots as tables
-from sepp.opening import wall_ms
 from sepp.wire import encode_body, id_text, new_job_id
 from tests.e2e.server_process import ROOT, clean_environment
 
