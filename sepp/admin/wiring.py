@@ -22,6 +22,7 @@ from sepp.admin.backend import (
     Vitals,
 )
 from sepp.admin.core_backend import CoreBackend, FollowUp
+from sepp.binding import bind
 from sepp.certificates import Certificates
 from sepp.clock import Clock, wall_ms
 from sepp.committer import Committer
@@ -188,7 +189,7 @@ def listen(config: Config) -> Listener | None:
     assert address is not None, "checked with the configuration"
     tls = _tls(admin.tls_cert_path, admin.tls_key_path)
     try:
-        bound = http1.bind(address.host, address.port)
+        bound = bind(address.host, address.port)
     except OSError as fault:
         text = f"cannot listen on admin.listen_addr {admin.listen_addr}: {fault.strerror}"
         raise OSError(text) from None
