@@ -13,16 +13,15 @@ any size, and leave in the middle; the service answers at once, later, by parts 
 Exit code 0 when it held, 1 with the seed when it did not.
 """
 
-import argparse
 import logging
 import random
-import sys
 import time
 from contextlib import suppress
 
 import purerpc
 import trio
 
+from fuzz.command_line import seed_and_seconds
 from sepp.rpc.call import Call
 from sepp.rpc.channel import Channel, open_channel
 from sepp.rpc.limits import TransportLimits
@@ -322,15 +321,5 @@ async def run(seed: int, seconds: float) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
-    options = parser.parse_args()
-    print("seed", options.seed, flush=True)
-    print(trio.run(run, options.seed, options.seconds))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(trio.run(run, *seed_and_seconds(__doc__)))

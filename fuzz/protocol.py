@@ -14,7 +14,6 @@ damaged byte by byte, go to every RPC of a server process on a fresh directory. 
 Exit code 0 when it held, 1 with the seed and the request when it did not.
 """
 
-import argparse
 import random
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import trio
 from google.protobuf.message import DecodeError
 from purerpc import StatusCode
 
+from fuzz.command_line import seed_and_seconds
 from fuzz.messages import Messages, damage
 from sepp.rpc.channel import Channel, RpcError, open_channel
 from tests.conformance.client import REQUESTS, RESPONSES, SERVICE
@@ -219,20 +219,16 @@ def leaf(fault: BaseException) -> BaseException:
 
 def main() -> int:
     """Run as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--seconds", type=float, default=60.0)
-    options = parser.parse_args()
-    print(f"seed {options.seed}")
-    fuzz = Fuzz(options.seed)
+    seed, seconds = seed_and_seconds(__doc__, seconds=60.0)
+    fuzz = Fuzz(seed)
     with tempfile.TemporaryDirectory() as directory:
         server = ServerProcess(Path(directory), SETTINGS)
         server.start()
         try:
-            trio.run(fuzz.run, server.port, options.seconds)
+            trio.run(fuzz.run, server.port, seconds)
             check_server(server)
         except (Broken, AssertionError, BaseExceptionGroup) as fault:
-            print(f"seed {options.seed} broke it: {leaf(fault)!r}")
+            print(f"seed {seed} broke it: {leaf(fault)!r}")
             return 1
         finally:
             if server.is_running:

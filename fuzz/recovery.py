@@ -16,17 +16,16 @@ The parsers are fed noise as well, and frames with right CRCs around wrong lengt
 value or says what is wrong. Exit code 0 when it held, 1 with the seed when it did not.
 """
 
-import argparse
 import logging
 import random
 import signal
-import sys
 import time
 from collections import Counter
 
 import trio
 from attrs import define, field
 
+from fuzz.command_line import seed_and_seconds
 from fuzz.harm import HARMS, History, make_history, parse_noise
 from segstore import BodyDamaged, FormatRefused, Options, Store, StoreDamaged
 from tests.fakes.simvfs import SimVFS
@@ -158,15 +157,5 @@ async def run(seed: int, seconds: float) -> str:
     return str(tally)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
-    options = parser.parse_args()
-    print("seed", options.seed, flush=True)
-    print(trio.run(run, options.seed, options.seconds))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(trio.run(run, *seed_and_seconds(__doc__)))

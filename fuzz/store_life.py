@@ -10,10 +10,8 @@ counted along equals a count from scratch. A failure is shrunk to a short life. 
 held, 1 with the seed when it did not.
 """
 
-import argparse
 import logging
 import random
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -28,6 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from fuzz.command_line import seed_and_seconds
 from segstore import Options
 from tests.fakes.simvfs import SimVFS
 from tests.segstore.crash import check_counts, no_changes
@@ -191,15 +190,5 @@ def run(number: int, seconds: float) -> str:
     return f"{rounds * LIVES} lives of up to {STEPS} steps"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
-    options = parser.parse_args()
-    print("seed", options.seed, flush=True)
-    print(run(options.seed, options.seconds))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(run(*seed_and_seconds(__doc__)))

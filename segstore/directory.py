@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from segstore.errors import FormatRefused, MarkerDamaged, NoStore, StoreLocked
+from segstore.errors import MarkerDamaged, NoStore, StoreLocked
 from segstore.events import log
 from segstore.layout import (
     BACKUP_NAME,
@@ -62,7 +62,7 @@ def open_directory(
 
     Raises:
         StoreLocked: someone has it open.
-        FormatRefused: not a directory this version can serve.
+        FormatRefused: not a directory this version can serve; MarkerDamaged if that cannot be told.
     """
     make_directory(vfs, path)
     lock = _lock(vfs, path)
@@ -94,7 +94,7 @@ def _look_around(
     if FORMAT_NAME in names:
         marker = decode_format(read_file(vfs, f"{path}/{FORMAT_NAME}"), f"{path}/{FORMAT_NAME}")
     elif segments:
-        raise FormatRefused(f"{path} holds segments but no {FORMAT_NAME}; nothing was changed")
+        raise MarkerDamaged(f"{path} holds segments but no {FORMAT_NAME}")
     else:
         marker = FormatMarker(store_uuid=entropy(16), created_ms=clock_ms())
         _write_marker(vfs, path, marker)

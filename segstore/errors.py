@@ -17,8 +17,20 @@ class StoreLocked(StoreError):
 class FormatRefused(StoreError):
     """The directory was written by a version, or with head fields, that this one cannot serve.
 
-    Nothing was changed. Use a version that knows the format, or a directory of your own.
+    Nothing was changed.
+
+    Attributes:
+        problem: what does not fit.
+        advice: what to do.
     """
+
+    def __init__(self, problem: str, advice: str) -> None:
+        self.problem = problem
+        self.advice = advice
+        super().__init__(problem, advice)
+
+    def __str__(self) -> str:
+        return f"{self.problem}; nothing was changed; {self.advice}"
 
 
 class MarkerDamaged(FormatRefused):
@@ -27,9 +39,24 @@ class MarkerDamaged(FormatRefused):
     Nothing was changed. Restore a backup, or salvage what is provable into a new directory.
     """
 
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            problem, "restore a backup, or salvage what is provable into a new directory"
+        )
+
 
 class NoStore(StoreError):
     """The directory holds neither a format marker nor segments. Name the right one."""
+
+
+class NotAFile(StoreError, OSError):
+    """A directory, FIFO, socket or device has the name of a file of the store. It was not opened.
+
+    Move it out of the directory. If a file is missed then, restore a backup or salvage.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 class TargetRefused(StoreError):

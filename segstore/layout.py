@@ -147,11 +147,13 @@ def decode_format(data: bytes, path: str) -> FormatMarker:
         raise MarkerDamaged(f"{path}: not a format marker: {problem!r}") from problem
     if values.get("magic") != "segstore" or len(marker.store_uuid) != 16:
         raise MarkerDamaged(f"{path}: not a format marker of segstore")
-    needed = max(marker.min_reader, marker.min_writer)
-    if needed > FORMAT_VERSION or marker.version < 1:
+    if marker.version < 1:
+        raise MarkerDamaged(f"{path}: a marker of format {marker.version}, which never was")
+    if max(marker.min_reader, marker.min_writer) > FORMAT_VERSION:
         raise FormatRefused(
             f"{path}: format {marker.version} needs a reader of version {marker.min_reader} and a"
-            f" writer of version {marker.min_writer}; this one is version {FORMAT_VERSION}"
+            f" writer of version {marker.min_writer}; this one is version {FORMAT_VERSION}",
+            "use a later release, one that knows it, or restore a backup from before it was made",
         )
     return marker
 

@@ -117,7 +117,9 @@ def _look(vfs: VFS, path: str) -> Directory:
             if not isinstance(header, str):
                 uuids.append(header.store_uuid)
         if not uuids:
-            raise NoStore(f"{problem}, and no segment has a good header") from None
+            raise NoStore(
+                f"{problem.problem}, and no segment has a good header; restore a backup"
+            ) from None
         directory.marker = FormatMarker(max(uuids, key=uuids.count), 0)
         return directory
 

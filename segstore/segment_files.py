@@ -57,7 +57,8 @@ class SegmentFiles:
             raise StoreDamaged(path, 0, problem, advice=self._advice)
         if header.fields != self._layout.text:
             raise FormatRefused(
-                f"{path} has head fields {header.fields}; this program wants {self._layout.text}"
+                f"{path} has head fields {header.fields}; this program wants {self._layout.text}",
+                "open it with the program and release that made it, or name its directory",
             )
         return header
 

@@ -139,7 +139,7 @@ class Store:
             entropy: Random bytes for ids and salts.
 
         Raises:
-            StoreLocked, FormatRefused, StoreDamaged: see there; nothing was changed.
+            StoreLocked, FormatRefused, StoreDamaged, NotAFile: see there; nothing was changed.
             OSError: the directory cannot be read or written.
         """
         layout = HeadLayout(fields)

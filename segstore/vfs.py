@@ -2,12 +2,14 @@
 
 `RealVFS` passes through to `os`; tests put a simulated disk in its place (`tests/fakes/simvfs.py`).
 Nothing else in the package may use `os` or `open`. Errors are `OSError`, as the system call gives
-them. All calls block, but for those of a `Syncer`; the store decides on which thread they run.
+them, and `NotAFile`, which is one. All calls block, but for those of a `Syncer`; the store decides
+on which thread they run.
 """
 
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
@@ -15,6 +17,7 @@ from typing import Final, Protocol
 import trio
 
 from segstore.aio import KernelQueue
+from segstore.errors import NotAFile
 
 # Bytes-like things a call may write.
 Buffer = bytes | bytearray | memoryview
@@ -76,7 +79,8 @@ class VFS(Protocol):
     def open(self, path: str, *, is_new: bool = False, is_readonly: bool = False) -> File:
         """Open for reading and writing.
 
-        `is_new` creates the file and fails with FileExistsError if it is there.
+        `is_new` creates the file and fails with FileExistsError if it is there. Whatever else than
+        a file has the name fails with NotAFile.
         """
         ...
 
@@ -99,6 +103,7 @@ class VFS(Protocol):
 # RWF_NOWAIT: answer from the page cache or fail with EAGAIN.
 _NOWAIT: Final = os.RWF_NOWAIT
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+_KINDS: Final = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 
 
 class RealFile:
@@ -194,6 +199,17 @@ class RealFile:
             os.close(fd)
 
 
+def _check_kind(path: str) -> None:
+    """Raise NotAFile for what is none: to open a FIFO waits for its other end, maybe for ever."""
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+    if kind != stat.S_IFREG:
+        problem = (
+            f"this is {_KINDS.get(kind, 'a device')} and no file; move it out of the directory,"
+            " and if a file is missed then, restore a backup or salvage"
+        )
+        raise NotAFile(errno.EINVAL, problem, path)
+
+
 class KernelSyncer:
     """A `Syncer` for real files, by a queue of the kernel."""
 
@@ -220,6 +236,8 @@ class RealVFS:
         flags = os.O_CLOEXEC | (os.O_RDONLY if is_readonly else os.O_RDWR)
         if is_new:
             flags |= os.O_CREAT | os.O_EXCL
+        else:
+            _check_kind(path)
         return RealFile(path, os.open(path, flags, 0o640))
 
     def rename(self, source: str, target: str) -> None:

@@ -13,6 +13,11 @@ from sepp.core.commands import Now
 SKEW_MS_MIN = 50
 
 
+def wall_ms() -> int:
+    """Return the wall clock, milliseconds since the epoch, for what no command or sweep decides."""
+    return time.time_ns() // 1_000_000
+
+
 class Clock:
     """Turns two system clocks into `Now`.
 

@@ -137,27 +137,6 @@ class _Connection(TCPServer):
         return False
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket on one literal address; port 0 takes any free one.
-
-    Raises:
-        OSError: The address is taken or not ours.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind((host, port))
-        listening.listen(128)
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
-
-
 def tls_context(cert_path: str, key_path: str) -> ssl.SSLContext:
     """Return a server context for TLS 1.2 and later that offers HTTP/1.1 alone.
 
@@ -181,7 +160,7 @@ async def serve(
     reserved_descriptors: int = 64,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `app` on sockets of `bind` until `stop` is set; then finish what is under way.
+    """Serve `app` on sockets of `sepp.binding` until `stop` is set; then finish what is under way.
 
     After `stop` nothing is accepted, idle connections are closed at once and busy ones after their
     answer or `grace_s`. Streams of the application must end by themselves on the same event.

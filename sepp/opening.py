@@ -1,6 +1,5 @@
 """From a data directory to a machine that can take commands, told step by step in the log."""
 
-import time
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final
@@ -8,9 +7,9 @@ from typing import Final
 import trio
 from attrs import frozen
 
-from segstore import NoRoom, Options, Store, StoreError
+from segstore import MarkerDamaged, NoRoom, Options, Store, StoreError
 from sepp import exits
-from sepp.clock import Clock
+from sepp.clock import Clock, wall_ms
 from sepp.committer import BYTES_MAX
 from sepp.config.model import Config
 from sepp.config.policy import QueuePolicy
@@ -86,7 +85,8 @@ async def open_store(
             on_progress=_Progress(on_progress),
         )
     except (StoreError, OSError) as fault:
-        raise exits.StartError(f"cannot open the store in {path}: {fault}") from None
+        how = f": {options.salvage_command}" if isinstance(fault, MarkerDamaged) else ""
+        raise exits.StartError(f"cannot open the store in {path}: {fault}{how}") from None
     if is_stopped() or not await _become_writer(store, is_stopped, on_progress):
         await store.close()
         return None
@@ -175,8 +175,3 @@ class _Progress:
             percent = round(100 * done_bytes / max(total_bytes, 1))
             log.info("reading the log", percent=percent, bytes=done_bytes, total_bytes=total_bytes)
             self._on_progress()
-
-
-def wall_ms() -> int:
-    """The wall clock in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000

@@ -243,6 +243,7 @@ class _Process:
             self.clock,
             interval_ms=storage.sweep_interval_ms,
             count_max=storage.sweep_limit,
+            retention_ms=storage.dead_letter_retention_ms,
             tracer=self.tracer,
         )
         async with trio.open_nursery() as nursery:

@@ -282,7 +282,7 @@ class QueueService(QueueServiceServicer):
         pending = calls.NackCall(
             call, command, self._committer, self.statistics["nack"], self._span
         )
-        pending.buried = _log_buried
+        pending.buried = self._log_buried
         self._hold(pending, request.job_id)
 
     def Extend(self, call: Call) -> None:
@@ -391,6 +391,6 @@ class QueueService(QueueServiceServicer):
         if self._span is not None:
             self._span.fail(code, text)
 
-
-def _log_buried(job_id: str, queue: str) -> None:
-    log.info("job dead-lettered via nack", job_id=job_id, queue=queue)
+    def _log_buried(self, job_id: str, queue: str) -> None:
+        dropped = self._retention_ms == 0
+        log.info("job dead-lettered via nack", job_id=job_id, queue=queue, dropped=dropped)

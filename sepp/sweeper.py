@@ -25,7 +25,10 @@ SLOW_SWEEP_S: Final = 0.1
 
 
 class Sweeper:
-    """The task. `count_max` bounds each kind of work in one sweep; the rest follows at once."""
+    """The task. `count_max` bounds each kind of work in one sweep; the rest follows at once.
+
+    `retention_ms` is that of dead letters; 0: they are dropped.
+    """
 
     def __init__(
         self,
@@ -34,12 +37,14 @@ class Sweeper:
         *,
         interval_ms: int,
         count_max: int,
+        retention_ms: int,
         tracer: Tracer | None = None,
     ) -> None:
         self._committer = committer
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._count_max = count_max
+        self._is_dropping = retention_ms == 0
         self._tracer = tracer
 
     async def serve(self) -> None:
@@ -77,13 +82,14 @@ class Sweeper:
         return True
 
     def _tell(self, swept: Swept, bodies: list[Body]) -> None:
-        """Log who was dead-lettered, and trace each job if asked to."""
+        """Log which jobs died, and trace each job if asked to."""
         for job in swept.jobs:
             if job.kind == "dead_letter":
                 log.warning(
                     "lease expired with attempts exhausted",
                     job_id=id_text(job.job_id),
                     queue=job.queue,
+                    dropped=self._is_dropping,
                 )
         if self._tracer is not None:
             for job, body in zip(swept.jobs, bodies, strict=True):

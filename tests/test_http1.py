@@ -16,6 +16,7 @@ import trustme
 from starlette.responses import StreamingResponse
 
 from sepp import http1
+from sepp.binding import bind
 from tests.rpc.test_accept import descriptors_at_most
 
 BIG = 4 * 1024 * 1024
@@ -46,7 +47,7 @@ async def listener(
     tls: ssl.SSLContext | None = None, **options: Any
 ) -> AsyncIterator[tuple[int, trio.Event]]:
     stop = trio.Event()
-    sock = http1.bind("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0)
     port = sock.getsockname()[1]
     async with trio.open_nursery() as nursery:
         await nursery.start(

@@ -43,7 +43,7 @@ async def serve(
     reserved_descriptors: int = 64,
     task_status: trio.TaskStatus[Site] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the admin side on sockets of `http1.bind` until `stop` is set.
+    """Serve the admin side on sockets of `sepp.binding` until `stop` is set.
 
     Streams end at once then, other answers within 10 s. Its faults stay here: the caller need not
     fear an exception of a handler.

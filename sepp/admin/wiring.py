@@ -22,8 +22,9 @@ from sepp.admin.backend import (
     Vitals,
 )
 from sepp.admin.core_backend import CoreBackend, FollowUp
+from sepp.binding import bind
 from sepp.certificates import Certificates
-from sepp.clock import Clock
+from sepp.clock import Clock, wall_ms
 from sepp.committer import Committer
 from sepp.config.address import Address, parse_address
 from sepp.config.model import Config
@@ -188,7 +189,7 @@ def listen(config: Config) -> Listener | None:
     assert address is not None, "checked with the configuration"
     tls = _tls(admin.tls_cert_path, admin.tls_key_path)
     try:
-        bound = http1.bind(address.host, address.port)
+        bound = bind(address.host, address.port)
     except OSError as fault:
         text = f"cannot listen on admin.listen_addr {admin.listen_addr}: {fault.strerror}"
         raise OSError(text) from None
@@ -242,7 +243,7 @@ async def serve(
         config=reloader,
         facts=Facts(
             version=__version__,
-            started_at_ms=time.time_ns() // 1_000_000,
+            started_at_ms=wall_ms(),
             listen_addr=str(grpc_address),
             admin_addr=str(listener.address),
             is_tls=boot.server.tls_cert_path is not None,

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from sepp import exits
 from sepp.cli.api import PAGE, Api
-from sepp.cli.options import ADMIN_SIDE, Admin, AsJson
+from sepp.cli.options import ADMIN_SIDE, Admin, AsJson, whole
 from sepp.cli.output import print_json, print_table
 from sepp.cli.values import show_instant
 
@@ -17,7 +17,7 @@ def audit(
     *,
     actor: Annotated[str | None, Parameter(help="Only what this one did.")] = None,
     action: Annotated[str | None, Parameter(help="Only actions that begin with this.")] = None,
-    limit: Annotated[int, Parameter(help="Entries at most.")] = 50,
+    limit: Annotated[int, whole("Entries at most.")] = 50,
     admin: Admin = ADMIN_SIDE,
     json: AsJson = False,
 ) -> int:

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from sepp import exits
 from sepp.cli.api import PAGE, Api, part
 from sepp.cli.connection import run_with
-from sepp.cli.options import ADMIN_SIDE, SERVER, Admin, AsJson, Server, UsageError, Yes
+from sepp.cli.options import ADMIN_SIDE, SERVER, Admin, AsJson, Server, UsageError, Yes, whole
 from sepp.cli.output import confirm, print_json, print_table
 from sepp.cli.queues import pages
 from sepp.cli.values import parse_instant, show_instant
@@ -66,7 +66,7 @@ def list_(
     /,
     *,
     chosen: Chosen = EVERY,
-    limit: Annotated[int, Parameter(help="Dead letters at most.")] = 50,
+    limit: Annotated[int, whole("Dead letters at most.")] = 50,
     admin: Admin = ADMIN_SIDE,
     json: AsJson = False,
 ) -> int:
@@ -250,7 +250,7 @@ def drain(
     queue: Annotated[str | None, Parameter(help="Only this queue's; all by default.")] = None,
     /,
     *,
-    max_records: Annotated[int, Parameter(help="Dead letters at most.")] = 1,
+    max_records: Annotated[int, whole("Dead letters at most.")] = 1,
     server: Server = SERVER,
 ) -> int:
     """Take the oldest dead letters out of the server and print them as JSON, one a line.

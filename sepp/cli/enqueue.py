@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from sepp import exits
 from sepp.cli.bulk import enqueue_lines
 from sepp.cli.connection import run_with
-from sepp.cli.options import SERVER, AsJson, Server, UsageError
+from sepp.cli.options import SERVER, AsJson, Server, UsageError, whole
 from sepp.cli.output import print_json
 from sepp.cli.values import parse_custom, parse_instant, parse_span
 from sepp.client import EnqueueRequest, Payload
@@ -26,10 +26,8 @@ class Fields:
     """What a job may have beside queue, type and payload."""
 
     encoding: Annotated[str, Parameter(help="What the payload is.")] = "text/plain"
-    priority: Annotated[int | None, Parameter(help="0 to 9; higher ones go first.")] = None
-    max_attempts: Annotated[
-        int | None, Parameter(help="Deliveries before it is a dead letter.")
-    ] = None
+    priority: Annotated[int | None, whole("0 to 9; higher ones go first.", least=0, most=9)] = None
+    max_attempts: Annotated[int | None, whole("Deliveries before it is a dead letter.")] = None
     idempotency_key: Annotated[
         str | None, Parameter(help="A second job with this key is not stored.")
     ] = None

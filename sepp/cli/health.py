@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from sepp import exits
-from sepp.cli.options import SERVER, AsJson, Server, UsageError
+from sepp.cli.options import SERVER, AsJson, Server, UsageError, whole
 from sepp.cli.output import print_json
 
 SERVICE: Final = "sepp.v1.QueueService"
@@ -17,7 +17,7 @@ def health(
     service: Annotated[
         str, Parameter(help='What to ask about; "" for the process as such (liveness).')
     ] = SERVICE,
-    timeout_ms: Annotated[int, Parameter(help="Longest wait for the answer.")] = 3000,
+    timeout_ms: Annotated[int, whole("Longest wait for the answer.")] = 3000,
     json: AsJson = False,
 ) -> int:
     """Print the health of a server. Exit code 0: it serves; 1: it does not, or cannot be reached.

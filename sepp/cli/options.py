@@ -1,10 +1,13 @@
 """What several verbs have in common: where the server is, which key, how to print."""
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from attrs import frozen
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
+from sepp.config.table import U32_MAX
 from sepp.exits import StartError
 
 
@@ -14,6 +17,22 @@ class UsageError(StartError):
 
 ADDRESS: Final = "127.0.0.1:50051"
 ADMIN: Final = "http://127.0.0.1:9465"
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
+
+
+def whole(help: str, *, least: int = 1, most: int = U32_MAX) -> Parameter:
+    """Return the parameter of an option that takes a whole number within bounds."""
+
+    def convert(_: object, tokens: Sequence[Token]) -> int:
+        text = tokens[0].value
+        number = int(text) if _WHOLE.fullmatch(text) else None
+        if number is None or not least <= number <= most:
+            raise ValueError(f"{text!r} is no whole number from {least} to {most}.")
+        return number
+
+    return Parameter(help=help, converter=convert)
+
 
 AsJson = Annotated[
     bool, Parameter(name="--json", negative="", help="Print JSON for programs, not text.")

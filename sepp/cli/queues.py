@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 
 from sepp import exits
 from sepp.cli.api import PAGE, Api, Refused, part
-from sepp.cli.options import ADMIN_SIDE, Admin, AsJson, Yes
+from sepp.cli.options import ADMIN_SIDE, Admin, AsJson, Yes, whole
 from sepp.cli.output import confirm, print_json, print_table
 from sepp.cli.values import parse_pair, show_instant
 
@@ -114,7 +114,7 @@ def jobs(
     /,
     *,
     state: Annotated[State, Parameter(help="Which jobs.")] = "ready",
-    limit: Annotated[int, Parameter(help="Jobs at most.")] = 50,
+    limit: Annotated[int, whole("Jobs at most.")] = 50,
     admin: Admin = ADMIN_SIDE,
     json: AsJson = False,
 ) -> int:

@@ -5,7 +5,8 @@ line by line, with file and offset, and is exit code 3.
 """
 
 import os
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 import trio
 from cyclopts import App, Parameter
@@ -23,7 +24,7 @@ from segstore import dump as dump_records
 from segstore import salvage as rescue
 from segstore import verify as check
 from sepp import exits
-from sepp.cli.options import AsJson, UsageError
+from sepp.cli.options import AsJson, UsageError, whole
 from sepp.cli.output import print_json
 from sepp.cli.store_show import (
     print_stats,
@@ -35,7 +36,7 @@ from sepp.cli.store_show import (
     summary_of,
 )
 from sepp.cli.store_tools import progress_bar, told
-from sepp.opening import wall_ms
+from sepp.clock import wall_ms
 from sepp.wire import id_bytes
 
 store = App(
@@ -43,6 +44,9 @@ store = App(
     help="Check, show, back up, restore or rescue the directory of a store. Exit codes: 0 done and "
     "sound, 1 could not, 2 usage, 3 damage was found.",
 )
+
+_U64_MAX: Final = 2**64 - 1
+_LSN: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 Directory = Annotated[str, Parameter(help="The data directory, server.db_path.")]
 Target = Annotated[str, Parameter(help="A new or empty directory.")]
@@ -66,7 +70,9 @@ def dump(
     directory: Directory,
     /,
     *,
-    segment: Annotated[int | None, Parameter(help="Only this segment, by its number.")] = None,
+    segment: Annotated[
+        int | None, whole("Only this segment, by its number.", most=_U64_MAX)
+    ] = None,
     lsn: Annotated[str | None, Parameter(help="Only this LSN, or FIRST..LAST.")] = None,
     id: Annotated[str | None, Parameter(help="Only this job.")] = None,
     payloads: Annotated[bool, Parameter(negative="", help="Show payloads too, in base64.")] = False,
@@ -234,9 +240,9 @@ def _range(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
     first, dots, last = text.partition("..")
-    try:
-        if not dots:
-            return int(first), int(first)
-        return int(first) if first else None, int(last) if last else None
-    except ValueError:
-        raise UsageError(f"--lsn {text!r} is no LSN; say 1200, 1200..1300 or ..1300") from None
+    last = last if dots else first
+    if all(not end or _LSN.fullmatch(end) for end in (first, last)):
+        low, high = int(first or 1), int(last or _U64_MAX)
+        if 1 <= low <= high <= _U64_MAX:
+            return low if first else None, high if last else None
+    raise UsageError(f"--lsn {text!r} is no LSN; say 1200, 1200..1300 or ..1300")

@@ -9,6 +9,8 @@ from sepp.cli.options import UsageError
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SPAN_DAYS_MAX: Final = 365_000  # from now on, a date can still tell it
+_I64: Final = range(-(2**63), 2**63)
 Scalar = str | int | float | bool
 
 
@@ -21,10 +23,9 @@ def parse_span(text: str) -> timedelta:
     if not text or _SPAN.sub("", text):
         raise UsageError(f"{text!r} is no span; one is 250ms, 30s, 5m, 1h30m or 2d")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _SPAN.findall(text))
-    try:
-        return timedelta(seconds=seconds)
-    except OverflowError:
-        raise UsageError(f"{text!r} is too long") from None
+    if seconds > _SPAN_DAYS_MAX * _UNITS["d"]:
+        raise UsageError(f"{text!r} is too long; a span is at most {_SPAN_DAYS_MAX}d")
+    return timedelta(seconds=seconds)
 
 
 def parse_instant(text: str) -> datetime:
@@ -61,10 +62,16 @@ def parse_pair(text: str) -> tuple[str, Scalar | list[str] | None]:
 
 
 def parse_custom(pairs: list[str]) -> dict[str, Scalar]:
-    """Return a custom map of NAME=VALUE pairs; what is neither number nor truth is text."""
+    """Return a custom map of NAME=VALUE pairs; what is neither number nor truth is text.
+
+    Raises:
+        UsageError: One is none, or its number does not fit 64 bits.
+    """
     found: dict[str, Scalar] = {}
     for pair in pairs:
         name, value = parse_pair(pair)
+        if isinstance(value, int) and value not in _I64:
+            raise UsageError(f"{pair} has more than 64 bits; for text put it in double quotes")
         is_scalar = isinstance(value, str | int | float)
         found[name] = value if is_scalar else pair.partition("=")[2]  # type: ignore[assignment]  # see is_scalar
     return found

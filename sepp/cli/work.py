@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from sepp import exits
 from sepp.cli.connection import run_with
-from sepp.cli.options import SERVER, Server, UsageError
+from sepp.cli.options import SERVER, Server, UsageError, whole
 from sepp.cli.values import parse_span
 from sepp.client import HandlerError, JobCtx, Payload, RetryPolicy, SeppClient, Worker
 from sepp.exits import StartError
@@ -32,6 +32,7 @@ _PATIENT: Final = RetryPolicy(
     initial_backoff=timedelta(milliseconds=100),
     max_backoff=timedelta(seconds=5),
 )
+_LEASE_MIN: Final = timedelta(milliseconds=1)
 # Keys are for us, not for programs that run because of what somebody put into a queue.
 _SECRETS: Final = ("SEPP_KEY", "SEPP_ADMIN_KEY")
 
@@ -43,8 +44,8 @@ def work(
     exec: Annotated[
         str, Parameter(help="The program for each job, with its arguments; no shell reads it.")
     ],
-    concurrency: Annotated[int, Parameter(help="Programs at a time.")] = 1,
-    max_jobs: Annotated[int | None, Parameter(help="End after this many jobs.")] = None,
+    concurrency: Annotated[int, whole("Programs at a time.")] = 1,
+    max_jobs: Annotated[int | None, whole("End after this many jobs.")] = None,
     lease: Annotated[
         str, Parameter(help="How long a job is ours before we renew it or it goes to others.")
     ] = "60s",
@@ -65,9 +66,9 @@ def work(
         raise UsageError(f"--exec {exec!r}: {error}") from None
     if not command or shutil.which(command[0]) is None:
         raise StartError(f"no program {(command or [''])[0]!r}")
-    if concurrency < 1 or (max_jobs is not None and max_jobs < 1):
-        raise UsageError("--concurrency and --max-jobs are at least 1")
     span = parse_span(lease)
+    if span < _LEASE_MIN:
+        raise UsageError(f"--lease {lease!r} is no time at all; say 1s or longer")
     tally: Counter[str] = Counter()
 
     async def do(client: SeppClient) -> None:

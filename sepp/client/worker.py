@@ -179,13 +179,27 @@ class Worker:
     ) -> None:
         """Work until told to stop, or until `job_count_max` jobs were taken; then finish them.
 
-        No fault of a handler or of the connection ends it. Cancelling it stops the handlers and
-        hands their jobs back, as far as the server answers within two seconds.
+        No fault of a handler or of the connection ends it. Cancelling it, or Ctrl-C, stops the
+        handlers and hands their jobs back, as far as the server answers within two seconds.
         """
         self._left = job_count_max
         logger.info(
             "worker started: worker_id=%s max_in_flight=%d", self.worker_id, self._max_in_flight
         )
+        try:
+            await self._work(task_status)
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt) is None:
+                raise
+            raise KeyboardInterrupt from None  # whoever pressed Ctrl-C knows why
+        logger.info("worker stopped")
+
+    @property
+    def worker_id(self) -> str:
+        """The name under which this worker reserves."""
+        return self._options.worker_id or ""
+
+    async def _work(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while not self._stop.is_shutdown and self._left != 0:
@@ -197,12 +211,6 @@ class Worker:
             logger.info("worker stopping: %d jobs in hand", self._deliveries.count)
             if self._grace is not None:
                 self._deliveries.stop_at(trio.current_time() + self._grace.total_seconds())
-        logger.info("worker stopped")
-
-    @property
-    def worker_id(self) -> str:
-        """The name under which this worker reserves."""
-        return self._options.worker_id or ""
 
     async def _do(self, job: Job) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from sepp import exits, http1
+from sepp.binding import bind
 from sepp.config.address import Address, parse_address
 from sepp.config.model import Config
 from sepp.logs import get_logger
@@ -66,7 +67,7 @@ def _bind(addr: str) -> socket.socket:
     address = parse_address(addr)
     assert address is not None, "checked with the configuration"
     try:
-        listening = http1.bind(address.host, address.port)
+        listening = bind(address.host, address.port)
     except OSError as fault:
         raise exits.StartError(
             f"cannot listen on metrics.prometheus_listen_addr {addr}: {fault.strerror}"

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import ipaddress
 import logging
 import os
 import resource
@@ -18,31 +17,8 @@ from sepp.rpc.transport import TlsTransport, Transport
 _log = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 4
-_BACKLOG: Final = 1024
 _PAUSE_S: Final = 0.5
 _OUT_OF_MEANS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket listening on exactly `host`, a literal IPv4 or IPv6 address.
-
-    Raises:
-        ValueError: `host` is no literal address.
-        OSError: The address cannot be bound.
-    """
-    address = ipaddress.ip_address(host)
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Restarts must not wait for the last life's connections; a second server still cannot bind.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setblocking(False)
-        listening.bind((host, port))
-        listening.listen(_BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    return listening
 
 
 class Listener:

@@ -11,11 +11,12 @@ import purerpc
 import trio
 from attrs import frozen
 
+from sepp.binding import bind
 from sepp.rpc import grpc
 from sepp.rpc.call import Call
 from sepp.rpc.front import Front, Handler
 from sepp.rpc.limits import TransportLimits
-from sepp.rpc.listener import Listener, bind
+from sepp.rpc.listener import Listener
 from sepp.rpc.poller import Poller
 
 __all__ = ["Call", "Server", "ServerStatistics"]

@@ -8,6 +8,7 @@ is.
 import os
 import socket
 import ssl
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -21,10 +22,20 @@ RECEIVE_BYTES: Final = 8_192
 _TLS_RECORD_BYTES: Final = 16_384
 _ALPN: Final = "h2"
 
-# Shared by all connections: reading is never interrupted, and what was read is used before the
-# next.
-_buffer = bytearray(RECEIVE_BYTES)
-_view = memoryview(_buffer)
+
+class _Shared(threading.local):
+    """A buffer for all connections of a thread.
+
+    There reading is never interrupted, and what was read is used before the next. Clients may run
+    in several threads.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(RECEIVE_BYTES)
+        self.view = memoryview(self.buffer)
+
+
+_shared = _Shared()
 
 
 class PeerGone(Exception):
@@ -32,12 +43,27 @@ class PeerGone(Exception):
 
 
 class Transport:
-    """A connected plain socket. `is_ready` is True once bytes of the protocol may flow."""
+    """A connected plain socket. `is_ready` is True once bytes of the protocol may flow.
 
-    __slots__ = ("_out", "_out_at", "is_ready", "received", "sent", "sock", "unsent")
+    Stays in the thread that made it.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_out",
+        "_out_at",
+        "_view",
+        "is_ready",
+        "received",
+        "sent",
+        "sock",
+        "unsent",
+    )
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self._buffer = _shared.buffer
+        self._view = _shared.view
         self.is_ready = True
         self.received = 0  # bytes from the socket so far
         self.sent = 0  # bytes the socket took so far
@@ -46,7 +72,7 @@ class Transport:
         self._out_at = 0
 
     def receive(self, bytes_max: int = RECEIVE_BYTES) -> memoryview | bytes:
-        """Return what has arrived; valid until any transport's next call.
+        """Return what has arrived; valid until the next call of any transport of this thread.
 
         Args:
             bytes_max: To read from the socket, RECEIVE_BYTES at most.
@@ -55,7 +81,7 @@ class Transport:
             PeerGone: The stream ended or broke.
         """
         try:
-            count = self.sock.recv_into(_buffer, bytes_max)
+            count = self.sock.recv_into(self._buffer, bytes_max)
         except BlockingIOError:
             return b""
         except OSError as error:
@@ -63,7 +89,7 @@ class Transport:
         if not count:
             raise PeerGone("closed by the peer")
         self.received += count
-        return _view[:count]
+        return self._view[:count]
 
     def send(self, data: bytes) -> None:
         """Send `data`; what does not fit is kept, and `unsent` is not 0. Only called while it is 0.

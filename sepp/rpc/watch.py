@@ -63,7 +63,9 @@ class Watch:
 
     Attributes:
         heard_at: When bytes last arrived.
-        frame_by: When the frame that is under way must have ended.
+        frame_by: When the frame that is under way must have ended. One that began behind a whole
+            one is timed from the next read on, as to look for it would cost each call something; if
+            nothing more comes, the PING that it keeps from being answered ends the connection.
         stall_by: When the socket must have taken some of what it owes us.
         pings, resets: How much noise the peer has left.
     """
@@ -110,7 +112,7 @@ class Watch:
             self._arm()
 
     def frame_begun(self) -> None:
-        """Bytes came that ended no frame: one is under way, and nothing comes between its parts."""
+        """Bytes came of which nothing was heard: it seems that a frame is under way."""
         if self.frame_by == NEVER:
             self.frame_by = self._poller.now + self._limits.header_timeout_ms / 1e3
             self._arm()
@@ -147,10 +149,15 @@ class Watch:
             self._poller.timers.set(self, due)
 
     def _ping_at(self) -> float:
-        """When to ask for a sign of life: not before the peer has greeted, one PING at a time."""
+        """When to ask for a sign of life: not before the peer has greeted, one PING at a time.
+
+        Half-way to `frame_by` too: nothing is heard of whole frames either if they are of a kind
+        that means nothing here, but only behind a whole frame can an answer come.
+        """
         if self._greet_by != NEVER or self._pong_by != NEVER:
             return NEVER
-        return self.heard_at + self._interval_s
+        ask_at = self.frame_by - self._limits.header_timeout_ms / 2e3
+        return min(self.heard_at + self._interval_s, ask_at)
 
     def on_time(self, now_s: float) -> None:
         """Close the connection if the peer is late with something, or ask for a sign of life."""

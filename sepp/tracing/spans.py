@@ -24,6 +24,7 @@ from purerpc import StatusCode as RpcStatus
 
 from sepp import wire
 from sepp._generated import queue_pb2 as pb
+from sepp.clock import wall_ms
 from sepp.core import outcomes
 from sepp.core.outcomes import Accepted, LeasedJob, Outcome, SweptJob
 from sepp.core.statistics import JobRow
@@ -233,7 +234,7 @@ def outcome_attributes(outcome: Outcome, name: str, batch_size: int) -> Attribut
                 "job_ids": [wire.id_text(job.job_id) for job in outcome.jobs],
             }
         case outcomes.Nacked():
-            delay_ms = max(0, outcome.retry_at_ms - time.time_ns() // 1_000_000)
+            delay_ms = max(0, outcome.retry_at_ms - wall_ms())
             return {"dead_lettered": outcome.is_dead, "retry_delay_ms": delay_ms}
         case outcomes.Extended():
             return {"lease_expires_at": outcome.expires_ms}

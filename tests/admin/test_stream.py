@@ -14,13 +14,14 @@ from sepp.admin import stream
 from sepp.admin.app import application
 from sepp.admin.messages import AuditEntry
 from sepp.admin.stream import Hub
+from sepp.binding import bind
 from tests.admin.conftest import Console
 from tests.fakes.operators import CONFIG, SECRETS
 
 
 @asynccontextmanager
 async def listening(console: Console) -> AsyncIterator[tuple[int, trio.Event]]:
-    sock = http1.bind("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(console.site.run)

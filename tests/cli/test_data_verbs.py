@@ -146,7 +146,7 @@ def test_what_was_drained_can_be_enqueued_again(verbs: Verbs, queue: str, tmp_pa
         (["enqueue", "q", "t", "--bulk", "not-there"], 1, "cannot read"),
         (["work", "q", "--exec", "no-such-program"], 1, "no program"),
         (["work", "q", "--exec", "cat '"], 2, "No closing quotation"),
-        (["work", "q", "--exec", "true", "--concurrency", "0"], 2, "at least 1"),
+        (["work", "q", "--exec", "true", "--concurrency", "0"], 2, "from 1 to"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_a_code(

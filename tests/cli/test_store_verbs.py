@@ -15,8 +15,8 @@ import trio
 from segstore import Options, Store
 from segstore.layout import FormatMarker
 from sepp.cli.app import run
+from sepp.clock import wall_ms
 from sepp.core import slots as tables
-from sepp.opening import wall_ms
 from sepp.wire import encode_body, id_text, new_job_id
 from tests.e2e.server_process import ROOT, clean_environment
 
@@ -261,7 +261,7 @@ def test_a_directory_in_use_is_refused_with_1_and_names_the_way_out(
         (("dump", "data", "--lsn", "x..9"), 2, "--lsn 'x..9' is no LSN; say 1200"),
         (("dump", "data", "--segment", "x"), 2, "--segment"),
         (("verify", "newer"), 1, "needs a reader of version 9"),
-        (("verify", "odd"), 3, "not an intact format marker"),
+        (("verify", "odd"), 3, "restore a backup, or salvage what is provable"),
         (("backup", "odd", "new"), 3, "not an intact format marker"),
         (("stats", "flipped"), 3, "nothing was changed"),
         (("bogus",), 2, "bogus"),

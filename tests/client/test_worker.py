@@ -1,10 +1,12 @@
 """The worker against a real server."""
 
+import signal
 import threading
 from datetime import timedelta
 
 import pytest
 import trio
+import trio.testing
 
 from sepp.client import (
     DeadLetterCause,
@@ -18,6 +20,7 @@ from sepp.client import (
     SeppClient,
     Worker,
 )
+from tests.e2e.server_process import ServerProcess
 
 SECOND = timedelta(seconds=1)
 GUARD_S = 60
@@ -78,6 +81,33 @@ async def test_whatever_a_handler_raises_is_a_nack(
         await worker.run(job_count_max=1)
 
     assert await next_attempt(client, queue) == 2
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_ctrl_c_comes_out_of_a_bare_run_as_it_is(
+    shared: ServerProcess, queue: str, is_idle: bool
+) -> None:
+    async def press() -> None:
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        signal.raise_signal(signal.SIGINT)
+
+    async def handle(payload: Payload | None, ctx: JobCtx) -> None:
+        trio.lowlevel.spawn_system_task(press)
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        async with SeppClient.connect(shared.address) as client:
+            worker = Worker(client, [queue], 30 * SECOND, max_in_flight=1, auto_extend=True)
+            worker.catch_all(handle)
+            if is_idle:
+                trio.lowlevel.spawn_system_task(press)
+            else:
+                await put(client, queue, "t")
+            with trio.fail_after(GUARD_S):
+                await worker.run()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
 
 
 async def test_a_handler_chooses_what_becomes_of_its_job(client: SeppClient, queue: str) -> None:

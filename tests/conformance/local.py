@@ -179,6 +179,7 @@ class Place:
             clock,
             interval_ms=storage.sweep_interval_ms,
             count_max=storage.sweep_limit,
+            retention_ms=storage.dead_letter_retention_ms,
         )
         service = QueueService(
             policy,

@@ -11,7 +11,10 @@ from purerpc import StatusCode
 
 from sepp import server
 from sepp._generated.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from sepp.clock import Clock
 from sepp.config.load import load
+from sepp.config.policy import QueuePolicy
+from sepp.exits import StartError
 from sepp.logs import Sink
 from sepp.opening import open_store
 from sepp.rpc.channel import Channel, open_channel
@@ -102,6 +105,25 @@ async def test_a_signal_during_the_replay_stops_it_cleanly(
 
     assert messages(entries)[-1] == "queue server stopped"
     assert "queue server listening" not in messages(entries)
+
+
+async def test_without_an_intact_marker_the_start_names_the_command_that_salvages(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "FORMAT").write_bytes(b"harmed\n")
+    config = load(None, {"SEPP_SERVER__DB_PATH": str(data)}).config
+
+    with pytest.raises(StartError) as caught:
+        await open_store(
+            config, QueuePolicy(config), Clock(), is_stopped=lambda: False, on_progress=lambda: None
+        )
+
+    assert str(caught.value).endswith(
+        "nothing was changed; restore a backup, or salvage what is provable into a new directory: "
+        f"sepp-trio store salvage {data} NEW_DIRECTORY"
+    )
 
 
 async def until_serving(channel: Channel) -> None:

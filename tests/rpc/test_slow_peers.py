@@ -88,6 +88,43 @@ async def test_a_header_block_must_end_in_time_however_it_drips(mock_clock, begu
         await peer.close()
 
 
+async def test_a_frame_begun_behind_a_whole_one_ends_by_the_ping_it_keeps_unanswered(mock_clock):
+    async with serving() as harness:
+        peer = await RawPeer.greeted(harness.port)
+        begun = headers_frame(3, request_headers(ECHO))[:-3]
+        await peer.send(request(1, ECHO, message(b"")) + begun)
+        await peer.until_answered(1)
+        mock_clock.jump(30.1)
+        await peer.until_frame(PING)
+        mock_clock.jump(10.1)
+        await peer.until_end()
+
+        assert closed(harness) == {"keepalive": 1}
+        await peer.close()
+
+
+@pytest.mark.parametrize("kind", [frames.PRIORITY, 0x42])
+async def test_a_frame_that_means_nothing_here_is_not_taken_for_one_that_does_not_end(
+    mock_clock, kind
+):
+    async with serving() as harness:
+        peer = await RawPeer.greeted(harness.port)
+        await peer.call(1, ECHO)
+        before = harness.server.statistics()
+        await peer.send(frame(kind, 0, 1, bytes(5)))
+        await harness.until(lambda: harness.server.statistics().bytes_in > before.bytes_in)
+        mock_clock.jump(5.1)
+        await harness.until(lambda: harness.server.statistics().bytes_out > before.bytes_out)
+        await peer.until_frame(PING)
+        await peer.send(PONG)
+        await harness.until(lambda: harness.server.statistics().bytes_in == peer.sent_bytes)
+        mock_clock.jump(20)
+
+        assert (await peer.call(3, ECHO)).status == 0
+        assert closed(harness) == {}
+        await peer.close()
+
+
 @pytest.mark.parametrize("sent", [0, 3, 100])
 async def test_a_body_must_go_on(mock_clock, sent):
     async with serving() as harness:

@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 import trio
 
-from segstore import FormatRefused
+from segstore import FormatRefused, MarkerDamaged
 from segstore.batch import BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, PUT
 from segstore.layout import FormatMarker, HeadLayout, decode_format
 from segstore.local import (
@@ -182,18 +182,18 @@ MARKER = FormatMarker(b"u" * 16, 5)
 
 
 @pytest.mark.parametrize(
-    ("marker", "problem"),
+    ("marker", "problem", "advice"),
     [
-        (FormatMarker(b"u" * 16, 5, version=2, min_reader=2), "needs a reader of version 2"),
-        (FormatMarker(b"u" * 16, 5, version=2, min_writer=3), "a writer of version 3"),
-        (FormatMarker(b"u" * 15, 5), "not a format marker"),
-        (FormatMarker(b"u" * 16, 5, version=0), "format 0"),
+        (FormatMarker(b"u" * 16, 5, version=2, min_reader=2), "a reader of version 2", "release"),
+        (FormatMarker(b"u" * 16, 5, version=2, min_writer=3), "a writer of version 3", "release"),
+        (FormatMarker(b"u" * 15, 5), "not a format marker", "restore a backup, or salvage"),
+        (FormatMarker(b"u" * 16, 5, version=0), "of format 0", "restore a backup, or salvage"),
     ],
 )
-def test_a_format_of_the_future_is_refused_with_both_numbers(
-    marker: FormatMarker, problem: str
+def test_a_marker_that_does_not_fit_is_refused_with_numbers_and_a_way_out(
+    marker: FormatMarker, problem: str, advice: str
 ) -> None:
-    with pytest.raises(FormatRefused, match=problem):
+    with pytest.raises(FormatRefused, match=f"{problem}.*; nothing was changed; .*{advice}"):
         decode_format(marker.encode(), "FORMAT")
 
 
@@ -220,7 +220,7 @@ async def test_segments_without_a_marker_are_refused() -> None:
     world = golden_world()
     world.vfs.unlink("/store/FORMAT")
 
-    with pytest.raises(FormatRefused, match="holds segments but no FORMAT"):
+    with pytest.raises(MarkerDamaged, match=r"holds segments but no FORMAT.*; restore a backup"):
         await world.open()
 
 

@@ -296,6 +296,17 @@ async def test_nothing_is_left_of_a_salvage_that_failed() -> None:
     assert vfs.list_dir(TARGET) == []
 
 
+async def test_without_a_marker_and_headers_nothing_is_known_and_a_backup_is_advised() -> None:
+    world = world_of()
+    await filled(world)
+    write(world.vfs, "/store/FORMAT", b"harmed")
+    for segment in segments(world):
+        write(world.vfs, segment_path(world, segment), b"harmed")
+
+    with pytest.raises(NoStore, match=r"no segment has a good header; restore a backup$"):
+        await salvage("/store", TARGET, vfs=world.vfs, clock_ms=world.clock)
+
+
 async def test_what_cannot_be_salvaged_is_refused() -> None:
     world = world_of()
     with pytest.raises(NoStore, match="holds no store"):

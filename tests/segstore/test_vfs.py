@@ -2,13 +2,17 @@
 
 import errno
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from segstore import RealVFS
+from segstore import NotAFile, RealVFS
+from segstore.layout import INDEX_NAME, segment_name
+from segstore.snapshot_file import snapshot_name
 from segstore.vfs import RealFile, process_id
+from tests.segstore.worlds import real_world
 
 
 @pytest.fixture
@@ -124,3 +128,51 @@ def test_a_file_opened_for_reading_cannot_be_written(tmp_path: Path) -> None:
 
 def test_the_process_is_this_one() -> None:
     assert process_id() == os.getpid()
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "device").symlink_to("/dev/null")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
+
+    for name, kind in (
+        ("fifo", "a FIFO"),
+        ("directory", "a directory"),
+        ("device", "a device"),
+        ("socket", "a socket"),
+    ):
+        for is_readonly in (True, False):
+            with pytest.raises(NotAFile) as caught:
+                RealVFS().open(f"{tmp_path}/{name}", is_readonly=is_readonly)
+            text = f"{tmp_path}/{name}: this is {kind} and no file; move it out of the directory"
+            assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize("name", ["LOCK", "FORMAT", segment_name(1)])
+async def test_a_store_does_not_open_while_something_else_has_the_name_of_a_file_of_it(
+    tmp_path: Path, name: str
+) -> None:
+    world = real_world(str(tmp_path))
+    await (await world.writer()).close()
+    (tmp_path / name).rename(tmp_path / "kept")
+    os.mkfifo(tmp_path / name)
+
+    with pytest.raises(NotAFile, match=name):
+        await world.open()
+
+    (tmp_path / "kept").rename(tmp_path / name)
+    await (await world.open()).close()
+
+
+async def test_of_what_is_derived_another_is_made(tmp_path: Path) -> None:
+    world = real_world(str(tmp_path))
+    await (await world.writer()).close()
+    snapshot = tmp_path / snapshot_name(7)
+    os.mkfifo(snapshot)
+    os.mkfifo(tmp_path / INDEX_NAME)
+
+    await (await world.writer()).close()
+
+    assert not snapshot.exists()

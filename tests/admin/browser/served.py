@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar
 import httpx
 import trio
 
-from sepp import http1
 from sepp.admin import app
 from sepp.admin.site import Site
+from sepp.binding import bind
 from sepp.config.load import identity
 from tests.fakes.operators import CONFIG, SECRETS, START_MS, FakeServer
 
@@ -104,7 +104,7 @@ class Served:
         self._token = trio.lowlevel.current_trio_token()
         self._stop = trio.Event()
         self.server = FakeServer(self._directory, self._config)
-        listening = http1.bind("127.0.0.1", 0)
+        listening = bind("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._go_on)
