@@ -54,7 +54,7 @@ class KernelQueue:
     async def sync(self, descriptor: int, *, is_data_only: bool) -> bool:
         """Make durable what was written to an open file; False if the kernel did not take it.
 
-        Not cancelled once begun.
+        Call it shielded: what is under way must be waited for.
 
         Raises:
             OSError: The sync failed.
@@ -66,8 +66,7 @@ class KernelQueue:
         )  # fmt: skip
         if self._call(self._submit, self._context, self._one, self._requests) != 1:
             return False
-        with trio.CancelScope(shield=True):
-            await trio.lowlevel.wait_readable(self._eventfd)
+        await trio.lowlevel.wait_readable(self._eventfd)
         os.eventfd_read(self._eventfd)
         count = self._call(self._get, self._context, self._one, self._one, self._event, None)
         assert count == 1, ctypes.get_errno()

@@ -113,14 +113,20 @@ class Maintenance:
             self.room = Room.ACKS_ONLY
         elif free >= self.options.enough_bytes and not self.is_spare_refused:
             self.room = Room.OK
-        active, spare = writer.active, writer.spare
-        is_ready = spare is not None and spare.allocated > 0
-        if self.room is not Room.OK and is_ready and active is not None and not active.allocated:
-            active.seal_at = 0  # go on where space is kept for it
+        self._leave_unfilled()
         if self.room is not before:
             log.warning(
                 "room on disk changed", path=writer.directory, free=free, room=self.room.value
             )
+
+    def _leave_unfilled(self) -> None:
+        """Go on in the spare when it is ready and no space is kept here, as in a first segment.
+
+        There each sync is also one of the file's growth: it takes twice the time.
+        """
+        active, spare = self.writer.active, self.writer.spare
+        if active is not None and not active.allocated and spare is not None and spare.allocated:
+            active.seal_at = 0
 
     def room_now(self) -> Room:
         """Return `room`, or NONE when the last segment that can be written to is nearly full."""
@@ -207,6 +213,7 @@ class Maintenance:
             self.room = Room.ACKS_ONLY
         else:
             self.is_spare_refused = False
+            self._leave_unfilled()
         finally:
             flusher.spare_made.set()
             flusher.spare_made = None

@@ -18,10 +18,10 @@ class Options:
     """Choices of the one who opens a store. None of them is on disk.
 
     Attributes:
-        persist: What `commit` waits for. `sync_all`: what fsync promises (RWF_SYNC). `sync_data`:
-            the same for all that is needed to read it back (RWF_DSYNC). `buffer`: the operating
-            system has it; a crash of the process loses nothing, a power cut may lose what is
-            younger than `buffer_sync_ms`.
+        persist: What `commit` waits for. `sync_all`: what fsync promises. `sync_data`: what
+            fdatasync does, enough to read it back. `buffer`: the operating system has it; a crash
+            of the process loses nothing, a power cut may lose what is younger than
+            `buffer_sync_ms`.
         segment_bytes: Wanted size of a segment; a batch larger than that makes a larger one.
         prealloc: How the space of a segment made ahead is filled: `zero` makes later syncs cheap,
             `fallocate` only reserves, `none` does neither (btrfs, zfs).

@@ -64,7 +64,7 @@ class Syncer(Protocol):
     """Syncs one file at a time, on no thread of this process."""
 
     async def sync(self, file: File, *, is_data_only: bool) -> None:
-        """Like `File.fsync` or `File.fdatasync`. Not cancelled once begun."""
+        """Like `File.fsync` or `File.fdatasync`. To be called shielded from cancellation."""
         ...
 
     def close(self) -> None: ...

@@ -49,8 +49,8 @@ log = get_logger("sepp.server")
 SERVICE_NAME: Final = "sepp.v1.QueueService"
 # How long refused calls may take to leave once the store has failed.
 LAST_WORDS_S: Final = 1.0
-# How long the commit's thread waits for the interpreter. It needs it for microseconds, and while it
-# waits nobody is answered; the default of 5 ms is longer than a commit takes.
+# How long a thread waits for the interpreter: one that reads a body, or syncs where the kernel does
+# not. It needs it for microseconds, and meanwhile somebody is not answered; the default is 5 ms.
 SWITCH_INTERVAL_S: Final = 1e-4
 
 

@@ -113,8 +113,8 @@ async def test_zeros_behind_the_log_are_its_end(caplog: pytest.LogCaptureFixture
 async def test_a_next_segment_full_of_zeros_is_an_unused_spare() -> None:
     world = world_of(prealloc="zero")
     store = await world.writer()
-    await store.maintain()
     await add(store, [1])
+    await store.maintain()
     await world.kill(store)
     assert segments(world) == [1, 2]
 

@@ -85,6 +85,21 @@ async def test_a_spare_is_complete_before_it_has_its_name() -> None:
     await store.close()
 
 
+async def test_the_log_goes_on_in_the_first_segment_made_ahead_with_the_next_commit() -> None:
+    world = world_of(prealloc="zero")
+    store = await world.writer()
+    await add(store, [1])
+    await store.maintain()
+    assert store.stats().roll_count == 1
+
+    await add(store, [2])
+    await add(store, [3])
+
+    assert store.stats().roll_count == 2
+    assert len(list(frames(world, 2))) == 2
+    await store.close()
+
+
 async def test_the_first_segment_after_an_open_is_not_filled() -> None:
     world = world_of(prealloc="zero")
 

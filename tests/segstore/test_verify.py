@@ -169,8 +169,8 @@ async def test_a_torn_tail_is_a_note() -> None:
 async def test_what_the_next_open_removes_is_a_note() -> None:
     world = world_of(prealloc="zero")
     store = await world.writer()
-    await store.maintain()
     await add(store, [1])
+    await store.maintain()
     await world.kill(store)
     write(world.vfs, "/store/FORMAT.tmp", b"half")
     write(world.vfs, "/store/mine.txt", b"mine")
