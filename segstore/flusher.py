@@ -134,6 +134,8 @@ class Flusher:
                     writer.write(run)
             if not is_lazy and writer.options.persist != "buffer":
                 await self._sync(frames)
+            else:
+                await trio.lowlevel.cancel_shielded_checkpoint()
         for frame in frames:
             assert writer.unwritten.popleft() is frame
             frame.is_written = True

@@ -200,7 +200,7 @@ class Inbound:
         if call.is_open and deadline is not None:
             timers = self._poller.timers
             if deadline - self._poller.now > YOUNG_S and not call.timer_tick:
-                timers.young.append(call)
+                timers.young.append((self.calls, call.stream_id))
             else:
                 timers.set(call, deadline)
         elif call.timer_tick:

@@ -11,7 +11,7 @@ invents.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -51,8 +51,9 @@ class Timers:
         on_earlier: Called with the earliest due time when it moves forward.
 
     Attributes:
-        young: Append a call here whose deadline is at least YOUNG_S away. It is set only if the
-            call is still open a moment later, which few are.
+        young: Where to find a call whose deadline is at least YOUNG_S away: open calls by their
+            stream, and its stream. The deadline is set only if the call is still there a moment
+            later, which few are; and those that are not are not kept alive by being here.
     """
 
     def __init__(self, now_s: float, on_earlier: Callable[[float], None]) -> None:
@@ -62,7 +63,7 @@ class Timers:
         self._ticks: list[int] = []
         self._now_tick = int(now_s * TICKS_PER_S)
         self._on_earlier = on_earlier
-        self.young: list[Deadlined] = []
+        self.young: list[tuple[Mapping[int, Deadlined], int]] = []
         self._look = _Look(self)
 
     def set(self, timed: Timed, at_s: float) -> None:
@@ -134,8 +135,10 @@ class _Look:
     def on_time(self, now_s: float) -> None:
         """Set the deadlines of those that are still open."""
         timers = self._timers
-        calls = timers.young.copy()
+        places = timers.young.copy()
         timers.young.clear()
-        for call in calls:
-            if call.is_open and not call.timer_tick and call.deadline is not None:
-                timers.set(call, call.deadline)
+        for calls, stream_id in places:
+            call = calls.get(stream_id)
+            if call is None or not call.is_open or call.timer_tick or call.deadline is None:
+                continue
+            timers.set(call, call.deadline)
