@@ -134,7 +134,7 @@ def disturbance(results: Sequence[Result]) -> str:
     cores = [result.elsewhere_cores for result in results]
     return (
         f"CPU used by neither server nor driver: median {median(cores):.2f} cores, "
-        f"at most {max(cores):.2f}"
+        f"at most {max(cores):.2f}; the kernel's threads, which sync for sepp-trio, are in it"
     )
 
 
