@@ -11,13 +11,13 @@ import fcntl
 import os
 import stat
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, Protocol
 
 import trio
 
 from segstore.aio import KernelQueue
 from segstore.errors import NotAFile
+from segstore.events import log
 
 # Bytes-like things a call may write.
 Buffer = bytes | bytearray | memoryview
@@ -279,9 +279,11 @@ class RealVFS:
 
     def syncer(self) -> KernelSyncer | None:
         """See `VFS.syncer`."""
-        with suppress(OSError):
+        try:
             return KernelSyncer(KernelQueue())
-        return None
+        except OSError as problem:
+            log.info("the kernel takes no syncs; a thread does them", error=problem)
+            return None
 
 
 def process_id() -> int:
