@@ -1,4 +1,7 @@
-"""What holds for every test: `--long`, and properties that do not fail for being slow."""
+"""What holds for every test: `--long`, log levels of its own, and properties that may be slow."""
+
+import logging
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -21,3 +24,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture(autouse=True)
+def _own_log_level() -> Iterator[None]:
+    """Give the next test the level this one found: with logging off, nothing is left to capture."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
