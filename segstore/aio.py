@@ -43,9 +43,11 @@ class KernelQueue:
         self._call.restype = ctypes.c_long
         setup, self._destroy, self._get, self._submit = map(ctypes.c_long, numbers)
         self._context = ctypes.c_ulong(0)
-        if self._call(setup, ctypes.c_long(1), ctypes.byref(self._context)):
-            raise OSError(ctypes.get_errno(), "io_setup")
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if self._call(setup, ctypes.c_long(1), ctypes.byref(self._context)):
+            problem = ctypes.get_errno()
+            os.close(self._eventfd)
+            raise OSError(problem, f"io_setup: {os.strerror(problem)}")
         self._request = ctypes.create_string_buffer(_IOCB.size)
         self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._event = ctypes.create_string_buffer(_EVENT.size)

@@ -110,13 +110,36 @@ async def test_what_the_kernel_does_not_take_a_thread_does(
     syncer.close()
 
 
+def test_a_queue_that_cannot_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = held()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "eventfd", refuse)
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            KernelQueue()
+    assert held() == before
+    with monkeypatch.context() as patched:
+        patched.setitem(aio._NUMBERS, platform.machine(), (-1, -1, -1, -1))
+        with pytest.raises(OSError, match="io_setup"):
+            KernelQueue()
+    assert held() == before
+
+
+def held() -> tuple[int, int]:
+    """Return how many descriptors and queues of the kernel this process holds."""
+    queues = sum("[aio]" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    return len(os.listdir("/proc/self/fd")), queues
+
+
 def test_a_queue_is_given_back_once() -> None:
-    count = len(os.listdir("/proc/self/fd"))
+    descriptors, queues = held()
     queue = KernelQueue()
-    assert len(os.listdir("/proc/self/fd")) == count + 1
+    assert held() == (descriptors + 1, queues + 1)
     queue.close()
     queue.close()
-    assert len(os.listdir("/proc/self/fd")) == count
+    assert held() == (descriptors, queues)
 
 
 @pytest.mark.parametrize("machine", [platform.machine(), "pdp11"])
