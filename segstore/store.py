@@ -389,7 +389,7 @@ class Store:
         active = writer.active
         assert active is not None
         if active.synced < active.written:
-            await flusher.guarded(lambda: writer.sync(active), Lane.COMMIT)
+            await flusher.sync(active, Lane.COMMIT)
         await flusher.flush(writer.local_frame(Note(writer.last_lsn)), is_durable=True)
 
     def _check(self) -> None:

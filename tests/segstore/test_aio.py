@@ -3,6 +3,7 @@
 import errno
 import os
 import platform
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import trio
 
 from segstore import aio
 from segstore.aio import KernelQueue
+from segstore.options import Persist
 from segstore.vfs import KernelSyncer, RealFile, RealVFS
 from tests.segstore.worlds import SMALL, add, contents, real_world
 
@@ -88,26 +90,39 @@ async def test_a_sync_that_failed_is_told(
     assert caught.value.errno == errno.EIO
 
 
-async def test_what_the_kernel_does_not_take_a_thread_does(
-    file: RealFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = KernelQueue()
-    syncer = KernelSyncer(queue)
+async def test_what_the_kernel_does_not_take_is_told(queue: KernelQueue) -> None:
     reading, writing = os.pipe()
     assert not await queue.sync(writing, is_data_only=False)
     os.close(reading)
     os.close(writing)
-    synced: list[int] = []
-    monkeypatch.setattr(queue, "_call", lambda *_: -1)
-    monkeypatch.setattr(os, "fdatasync", synced.append)
-    monkeypatch.setattr(os, "fsync", synced.append)
 
-    await syncer.sync(file, is_data_only=True)
-    await syncer.sync(file, is_data_only=False)
 
-    assert synced == [file.descriptor] * 2
+@pytest.mark.parametrize(("persist", "name"), [("sync_all", "fsync"), ("sync_data", "fdatasync")])
+async def test_what_the_kernel_does_not_take_a_worker_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, persist: Persist, name: str
+) -> None:
+    world = real_world(str(tmp_path / "store"), options=replace(SMALL, persist=persist))
+    store = await world.writer(run_in_worker=None)
+    syncer = store._flusher.syncer
+    assert isinstance(syncer, KernelSyncer)
+    monkeypatch.setattr(syncer._queue, "_call", lambda *_: -1)
+    real = getattr(os, name)
+    synced: list[threading.Thread] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(threading.current_thread())
+        real(descriptor)
+
+    monkeypatch.setattr(os, name, sync)
+    before = store.stats().sync_count
+
+    await add(store, [1])
+
+    assert store.stats().sync_count == before + 1
+    assert len(synced) == 1
+    assert synced[0] is not threading.main_thread()
     monkeypatch.undo()
-    syncer.close()
+    await store.close()
 
 
 def test_a_queue_that_cannot_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
