@@ -98,10 +98,11 @@ class Flusher:
             self.check()
             return self.position, {each.id: each.written for each in self.writer.segments.values()}
 
-    def close(self) -> None:
-        """Give back what syncs; nothing may be under way."""
-        if self.syncer is not None:
-            self.syncer.close()
+    async def close(self) -> None:
+        """Give back what syncs, once nothing is under way; a store that failed may still sync."""
+        async with self._turn, self._sync_turn:
+            if self.syncer is not None:
+                self.syncer.close()
 
     def check(self) -> None:
         """Raise StoreFailed if the store has failed."""

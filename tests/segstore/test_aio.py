@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from segstore import aio
 from segstore.aio import KernelQueue
@@ -123,6 +124,33 @@ async def test_what_the_kernel_does_not_take_a_worker_syncs(
     assert synced[0] is not threading.main_thread()
     monkeypatch.undo()
     await store.close()
+
+
+async def test_closing_a_store_that_failed_waits_for_a_sync_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a sync is told through a descriptor: once it is closed nobody hears of it."""
+    world = real_world(str(tmp_path / "store"))
+    store = await world.writer(run_in_worker=None)
+    syncer = store._flusher.syncer
+    assert isinstance(syncer, KernelSyncer)
+    real, is_ended = trio.lowlevel.wait_readable, trio.Event()
+
+    async def wait_long(descriptor: int) -> None:
+        await is_ended.wait()
+        await real(descriptor)
+
+    monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_long)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(add, store, [1])
+        await wait_all_tasks_blocked()
+        store._writer.fail(OSError(errno.ESTALE, "gone"), "elsewhere")
+        nursery.start_soon(store.close)
+        await wait_all_tasks_blocked()
+        is_open = syncer._queue._eventfd >= 0
+        is_ended.set()
+    assert is_open
+    assert syncer._queue._eventfd == -1
 
 
 def test_a_queue_that_cannot_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
