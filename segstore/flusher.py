@@ -138,9 +138,11 @@ class Flusher:
     async def _write(self, frames: list[BuiltFrame], *, is_lazy: bool) -> None:
         writer, counters = self.writer, self.counters
         await trio.lowlevel.checkpoint_if_cancelled()
-        with trio.CancelScope(shield=True):  # what is written once must not be written again
+        # Those that Ctrl-C left between write and sync, which no shield prevents, are written.
+        left = [frame for frame in frames if frame.end > frame.segment.written]
+        with trio.CancelScope(shield=True):  # a sync under way is waited for
             try:
-                for run in _runs(frames):
+                for run in _runs(left):
                     await self._write_run(run)
                 if not is_lazy and writer.options.persist != "buffer":
                     await self._sync(frames[-1].segment)

@@ -74,21 +74,57 @@ async def test_the_loop_goes_on_while_the_kernel_syncs(queue: KernelQueue, file:
     assert turns > 0
 
 
-async def test_a_sync_that_failed_is_told(
-    queue: KernelQueue, file: RealFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ends(queue: KernelQueue, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return what the next ends say in place of the truth, as the kernel does; taken from here."""
     real = queue._call
+    results: list[int] = []
 
     def call(number: object, *arguments: object) -> int:
         done: int = real(number, *arguments)
         if number is queue._get:
-            aio._EVENT.pack_into(queue._event, 0, 0, 0, -errno.EIO, 0)
+            aio._EVENT.pack_into(queue._event, 0, 0, 0, results.pop(0), 0)
         return done
 
     monkeypatch.setattr(queue, "_call", call)
+    return results
+
+
+async def test_a_sync_that_failed_is_told(
+    queue: KernelQueue, file: RealFile, ends: list[int]
+) -> None:
+    ends.append(-errno.EIO)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
         await queue.sync(file.descriptor, is_data_only=False)
     assert caught.value.errno == errno.EIO
+
+
+async def leave(queue: KernelQueue, file: RealFile) -> None:
+    """Begin a sync and do not wait for its end: as Ctrl-C does, which comes through a shield."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await queue.sync(file.descriptor, is_data_only=False)
+    assert scope.cancelled_caught
+
+
+async def test_the_end_of_a_sync_that_was_left_is_not_taken_for_that_of_the_next(
+    queue: KernelQueue, file: RealFile, ends: list[int]
+) -> None:
+    await leave(queue, file)
+    ends.extend([0, -errno.EIO])
+
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        await queue.sync(file.descriptor, is_data_only=False)
+
+
+async def test_the_failure_of_a_sync_that_was_left_is_told_to_the_next(
+    queue: KernelQueue, file: RealFile, ends: list[int]
+) -> None:
+    await leave(queue, file)
+    ends.extend([-errno.EIO, 0])
+
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        await queue.sync(file.descriptor, is_data_only=False)
 
 
 async def test_what_the_kernel_does_not_take_is_told(queue: KernelQueue) -> None:

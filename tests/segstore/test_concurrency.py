@@ -185,6 +185,35 @@ async def test_a_commit_that_is_cancelled_is_written_once() -> None:
     await store.close()
 
 
+async def test_a_commit_left_by_ctrl_c_is_ended_by_the_next() -> None:
+    """Trio raises it in the main task wherever that waits, behind a shield too."""
+    is_pressed = False
+
+    async def run(function: Callable[[], T], lane: Lane) -> T:
+        nonlocal is_pressed
+        await trio.lowlevel.checkpoint()
+        if is_pressed:
+            is_pressed = False
+            raise KeyboardInterrupt
+        return function()
+
+    world = world_of()
+    store = await world.writer(run_in_worker=run)
+    batch = store.build({put(store, 1): b"1"}, (), (), clock_ms=1)
+    is_pressed = True
+    with pytest.raises(KeyboardInterrupt):
+        await store.commit(batch)
+    position = store.position()
+
+    await add(store, [2], b"2")
+
+    assert store.position().last_lsn == position.last_lsn + 2
+    await store.close()
+    store = await world.open()
+    assert await contents(store) == {(1, 1): b"1", (1, 2): b"2"}
+    await store.close()
+
+
 async def test_closing_waits_for_a_commit_under_way() -> None:
     world, store, gates = await gated()
     gates.close(Lane.COMMIT)
