@@ -43,13 +43,16 @@ class KernelQueue:
         self._call.restype = ctypes.c_long
         setup, self._destroy, self._get, self._submit = map(ctypes.c_long, numbers)
         self._context = ctypes.c_ulong(0)
-        if self._call(setup, ctypes.c_long(1), ctypes.byref(self._context)):
-            raise OSError(ctypes.get_errno(), "io_setup")
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if self._call(setup, ctypes.c_long(1), ctypes.byref(self._context)):
+            problem = ctypes.get_errno()
+            os.close(self._eventfd)
+            raise OSError(problem, f"io_setup: {os.strerror(problem)}")
         self._request = ctypes.create_string_buffer(_IOCB.size)
         self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._event = ctypes.create_string_buffer(_EVENT.size)
         self._one = ctypes.c_long(1)
+        self._is_under_way = False
 
     async def sync(self, descriptor: int, *, is_data_only: bool) -> bool:
         """Make durable what was written to an open file; False if the kernel did not take it.
@@ -59,21 +62,29 @@ class KernelQueue:
         Raises:
             OSError: The sync failed.
         """
+        if self._is_under_way:  # Ctrl-C comes through a shield too; its end must not pass for ours
+            await self._end()
         operation = _FDSYNC if is_data_only else _FSYNC
         _IOCB.pack_into(
             self._request, 0, 0, 0, 0, operation, 0, descriptor, 0, 0, 0, 0, _TELL_EVENTFD,
             self._eventfd,
         )  # fmt: skip
-        if self._call(self._submit, self._context, self._one, self._requests) != 1:
+        self._is_under_way = self._call(self._submit, self._context, self._one, self._requests) == 1
+        if not self._is_under_way:
             return False
+        await self._end()
+        return True
+
+    async def _end(self) -> None:
+        """Wait for the sync under way and hear how it ended."""
         await trio.lowlevel.wait_readable(self._eventfd)
         os.eventfd_read(self._eventfd)
         count = self._call(self._get, self._context, self._one, self._one, self._event, None)
         assert count == 1, ctypes.get_errno()
+        self._is_under_way = False
         _, _, result, _ = _EVENT.unpack(self._event)
         if result:
             raise OSError(-result, os.strerror(-result))
-        return True
 
     def close(self) -> None:
         """Give the queue back; nothing may be under way. Twice is harmless."""

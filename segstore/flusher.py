@@ -13,7 +13,7 @@ from segstore.bodies import BodyCache
 from segstore.built import BuiltFrame
 from segstore.layout import SEGMENT_HEADER_BYTES
 from segstore.options import Counters, Position
-from segstore.segment import SyncFailed
+from segstore.segment import Segment, SyncFailed
 from segstore.vfs import Syncer
 from segstore.workers import Lane, RunInWorker
 from segstore.writer import LogWriter
@@ -26,9 +26,12 @@ QUICK_BYTES_MAX: Final = 256 * 1024
 class Flusher:
     """Writes everything that was built up to a frame; callers take turns.
 
+    So do all syncs, each noting its failure before the next begins: the system tells of lost pages
+    once for each open file, and a sync beside or after the one that was told would succeed.
+
     Attributes:
         position: Behind the last frame on disk.
-        syncer: Syncs without a thread; None: a worker does it.
+        syncer: Syncs without a thread of ours; None: a worker does it.
         spare_made: While a spare is being made, set when that is over; else None.
     """
 
@@ -40,6 +43,7 @@ class Flusher:
     syncer: Syncer | None = None
     spare_made: trio.Event | None = None
     _turn: trio.Lock = field(default_factory=trio.Lock)
+    _sync_turn: trio.Lock = field(default_factory=trio.Lock)
 
     @property
     def is_busy(self) -> bool:
@@ -52,17 +56,14 @@ class Flusher:
         """Return when `frame` and all before it are on disk.
 
         Args:
-            is_durable: In `buffer` mode too. That sync takes no turn: nobody waits for it.
-            is_lazy: As in `LogWriter.write`.
+            is_durable: In `buffer` mode too. That sync does not hold up those that only write.
+            is_lazy: Sync nothing but what lies before a new segment. Nobody waits for these frames;
+                the next sync of their segment takes them along.
 
         Raises:
             StoreFailed: a write or sync failed, now or before.
         """
-        turn = self._turn
-        if turn.locked():
-            await turn.acquire()
-        else:
-            turn.acquire_nowait()  # the usual case, without a turn of the loop
+        await _take(self._turn)
         try:
             self.check()
             if frame.is_written:
@@ -73,9 +74,19 @@ class Flusher:
                 await self._wait_for_files(frames)
                 await self._write(frames, is_lazy=is_lazy)
         finally:
-            turn.release()
+            self._turn.release()
         if is_durable and frame.segment.synced < frame.end:
-            await self.guarded(lambda: self.writer.sync(frame.segment), Lane.MAINTENANCE)
+            await self.sync(frame.segment, Lane.MAINTENANCE)
+
+    async def sync(self, segment: Segment, lane: Lane) -> None:
+        """Make all that was written to a segment durable.
+
+        Raises:
+            StoreFailed: a sync failed, now or before.
+        """
+        async with self._sync_turn:
+            self.check()
+            await self.guarded(partial(self.writer.sync, segment), lane)
 
     async def settled(self) -> tuple[Position, dict[int, int]]:
         """Return where the log on disk ends: its position, and what is written of each segment.
@@ -87,10 +98,11 @@ class Flusher:
             self.check()
             return self.position, {each.id: each.written for each in self.writer.segments.values()}
 
-    def close(self) -> None:
-        """Give back what syncs; nothing may be under way."""
-        if self.syncer is not None:
-            self.syncer.close()
+    async def close(self) -> None:
+        """Give back what syncs, once nothing is under way; a store that failed may still sync."""
+        async with self._turn, self._sync_turn:
+            if self.syncer is not None:
+                self.syncer.close()
 
     def check(self) -> None:
         """Raise StoreFailed if the store has failed."""
@@ -126,16 +138,19 @@ class Flusher:
     async def _write(self, frames: list[BuiltFrame], *, is_lazy: bool) -> None:
         writer, counters = self.writer, self.counters
         await trio.lowlevel.checkpoint_if_cancelled()
-        with trio.CancelScope(shield=True):  # what is written once must not be written again
-            for run in _runs(frames):
-                if run[0].offset == SEGMENT_HEADER_BYTES or _size(run) > QUICK_BYTES_MAX:
-                    await self.run_in_worker(partial(writer.write, run), Lane.COMMIT)
+        # Those that Ctrl-C left between write and sync, which no shield prevents, are written.
+        left = [frame for frame in frames if frame.end > frame.segment.written]
+        with trio.CancelScope(shield=True):  # a sync under way is waited for
+            try:
+                for run in _runs(left):
+                    await self._write_run(run)
+                if not is_lazy and writer.options.persist != "buffer":
+                    await self._sync(frames[-1].segment)
                 else:
-                    writer.write(run)
-            if not is_lazy and writer.options.persist != "buffer":
-                await self._sync(frames)
-            else:
-                await trio.lowlevel.cancel_shielded_checkpoint()
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+            except OSError as problem:
+                count = sum(frame.record_count for frame in frames)
+                raise writer.fail(problem, f"not acknowledging {count} records") from problem
         for frame in frames:
             assert writer.unwritten.popleft() is frame
             frame.is_written = True
@@ -152,22 +167,49 @@ class Flusher:
             self.position.store_uuid, last.epoch, last.last_lsn, last.log_clock_ms
         )
 
-    async def _sync(self, frames: list[BuiltFrame]) -> None:
+    async def _write_run(self, frames: list[BuiltFrame]) -> None:
+        """Write frames of one segment."""
+        write = partial(self.writer.write, frames)
+        if frames[0].offset == SEGMENT_HEADER_BYTES:
+            async with self._sync_turn:  # it may sync the segment before
+                self.check()
+                await self.run_in_worker(write, Lane.COMMIT)
+        elif _size(frames) > QUICK_BYTES_MAX:
+            await self.run_in_worker(write, Lane.COMMIT)
+        else:
+            write()
+
+    async def _sync(self, segment: Segment) -> None:
         """Make frames durable; those of an earlier segment are, or the next could not begin."""
-        writer, segment = self.writer, frames[-1].segment
+        await _take(self._sync_turn)
         try:
-            if self.syncer is None:
-                await self.run_in_worker(partial(writer.sync, segment), Lane.COMMIT)
-                return
-            file, target = segment.file, segment.written
-            assert file is not None
-            try:
-                await self.syncer.sync(file, is_data_only=writer.is_data_only)
-            except OSError as problem:
-                raise SyncFailed.of(problem, file.path) from problem
-            writer.note_synced(segment, target)
+            self.check()
+            if not await self._sync_without_thread(segment):
+                await self.run_in_worker(partial(self.writer.sync, segment), Lane.COMMIT)
+        finally:
+            self._sync_turn.release()
+
+    async def _sync_without_thread(self, segment: Segment) -> bool:
+        """Sync without a thread of ours; return whether that could be."""
+        writer, file, target = self.writer, segment.file, segment.written
+        assert file is not None
+        if self.syncer is None:
+            return False
+        try:
+            if not await self.syncer.sync(file, is_data_only=writer.is_data_only):
+                return False
         except OSError as problem:
-            raise writer.fail_commit(problem, frames) from problem
+            raise SyncFailed.of(problem, file.path) from problem
+        writer.note_synced(segment, target)
+        return True
+
+
+async def _take(turn: trio.Lock) -> None:
+    """Wait for a turn; in the usual case, that nobody has it, without a turn of the loop."""
+    if turn.locked():
+        await turn.acquire()
+    else:
+        turn.acquire_nowait()
 
 
 def _runs(frames: list[BuiltFrame]) -> Iterator[list[BuiltFrame]]:

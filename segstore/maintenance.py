@@ -303,7 +303,7 @@ class Maintenance:
         if active.synced < active.written and (options.persist == "buffer" or not flusher.is_busy):
             waited_ms = now_ms - self._synced_at_ms
             if not 0 <= waited_ms < options.buffer_sync_ms:
-                await flusher.guarded(lambda: writer.sync(active), Lane.MAINTENANCE)
+                await flusher.sync(active, Lane.MAINTENANCE)
                 self._synced_at_ms = now_ms
         if flusher.counters.records != self._record_count:
             self._record_count = flusher.counters.records

@@ -367,7 +367,7 @@ class Store:
             self._is_closed = True
             self._index.abandon()
             self._snapshots.abandon()
-            self._close_files()
+            await self._close_files()
 
     def _leave_shortcuts(self, is_settled: bool) -> None:
         """Write what makes the next open fast."""
@@ -375,8 +375,9 @@ class Store:
         if is_settled:
             self._snapshots.write_last()
 
-    def _close_files(self) -> None:
-        self._flusher.close()
+    async def _close_files(self) -> None:
+        with trio.CancelScope(shield=True):  # bounded by the disk: syncs under way
+            await self._flusher.close()
         spare = self._writer.spare
         files = [segment.file for segment in self._segments.values()]
         close_all([*files, spare.file if spare is not None else None, self._directory.lock])
@@ -389,7 +390,7 @@ class Store:
         active = writer.active
         assert active is not None
         if active.synced < active.written:
-            await flusher.guarded(lambda: writer.sync(active), Lane.COMMIT)
+            await flusher.sync(active, Lane.COMMIT)
         await flusher.flush(writer.local_frame(Note(writer.last_lsn)), is_durable=True)
 
     def _check(self) -> None:

@@ -13,8 +13,6 @@ import stat
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-import trio
-
 from segstore.aio import KernelQueue
 from segstore.errors import NotAFile
 from segstore.events import log
@@ -63,8 +61,11 @@ class File(Protocol):
 class Syncer(Protocol):
     """Syncs one file at a time, on no thread of this process."""
 
-    async def sync(self, file: File, *, is_data_only: bool) -> None:
-        """Like `File.fsync` or `File.fdatasync`. To be called shielded from cancellation."""
+    async def sync(self, file: File, *, is_data_only: bool) -> bool:
+        """Like `File.fsync` or `File.fdatasync`; False: not now, nothing was done.
+
+        To be called shielded from cancellation.
+        """
         ...
 
     def close(self) -> None: ...
@@ -216,12 +217,10 @@ class KernelSyncer:
     def __init__(self, queue: KernelQueue) -> None:
         self._queue = queue
 
-    async def sync(self, file: File, *, is_data_only: bool) -> None:
-        """See `Syncer.sync`."""
+    async def sync(self, file: File, *, is_data_only: bool) -> bool:
+        """See `Syncer.sync`. Some kernels and file systems never can."""
         assert isinstance(file, RealFile)
-        if not await self._queue.sync(file.descriptor, is_data_only=is_data_only):
-            # Not taken: a kernel or a file system that cannot, or no memory just now.
-            await trio.to_thread.run_sync(file.fdatasync if is_data_only else file.fsync)
+        return await self._queue.sync(file.descriptor, is_data_only=is_data_only)
 
     def close(self) -> None:
         """Give the queue back; nothing may be under way."""

@@ -318,17 +318,14 @@ class LogWriter:
         others only fill pages that wait for a sync.
 
         Raises:
-            StoreFailed: also noted in `failure`.
+            OSError: the caller makes it a failure of the store.
         """
         segment, start = frames[0].segment, frames[0].offset
         data = frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames)
         assert segment.written == start
-        try:
-            if start == SEGMENT_HEADER_BYTES:
-                self._sync_before(segment)
-            write_all(segment.writing_file() or self._make(segment), data, start)
-        except OSError as problem:
-            raise self.fail_commit(problem, frames) from problem
+        if start == SEGMENT_HEADER_BYTES:
+            self._sync_before(segment)
+        write_all(segment.writing_file() or self._make(segment), data, start)
         segment.written = frames[-1].end
 
     def _sync_before(self, segment: Segment) -> None:
@@ -367,11 +364,6 @@ class LogWriter:
         """A sync that began when so much was written has ended."""
         segment.synced = max(segment.synced, target)
         self._counters.syncs += 1
-
-    def fail_commit(self, problem: OSError, frames: Sequence[BuiltFrame]) -> StoreFailed:
-        """Like `fail`, for frames that somebody waits for."""
-        count = sum(frame.record_count for frame in frames)
-        return self.fail(problem, f"not acknowledging {count} records")
 
     def fail(self, problem: OSError, consequence: str) -> StoreFailed:
         """Note the first failure and return it; nothing is written any more."""

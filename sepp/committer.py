@@ -1,9 +1,9 @@
 """The one door for change: commands go in by `Committer.submit`, answers leave after their sync.
 
 A command is applied to the machine at once, in the caller's turn. Its writes collect in the *open
-group*. One task turns the open group into a batch and commits it; while that sync runs in a worker
-thread, new commands are applied to the next group. When the sync is done the next batch starts
-first and the finished group is answered while the disk works. Hence:
+group*. One task turns the open group into a batch and commits it; while the disk works on that, new
+commands are applied to the next group. When the sync is done the next batch starts first and the
+finished group is answered while the disk works. Hence:
 
 - nothing that depends on an unsynced change is shown to anyone: an answer waits for the newest
   batch that held a change when its command was applied, and leaves at once when there is none;

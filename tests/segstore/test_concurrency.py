@@ -1,13 +1,15 @@
 """Commits, maintenance and cancellation in each other's way."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segstore import Lane, Store, TrioWorkers
+from segstore import Lane, Store, StoreFailed, TrioWorkers
 from tests.segstore.surgery import BODY, segments, world_of
 from tests.segstore.worlds import SMALL, DiskWorld, add, commit, contents, put, real_world, remove
 
@@ -183,6 +185,35 @@ async def test_a_commit_that_is_cancelled_is_written_once() -> None:
     await store.close()
 
 
+async def test_a_commit_left_by_ctrl_c_is_ended_by_the_next() -> None:
+    """Trio raises it in the main task wherever that waits, behind a shield too."""
+    is_pressed = False
+
+    async def run(function: Callable[[], T], lane: Lane) -> T:
+        nonlocal is_pressed
+        await trio.lowlevel.checkpoint()
+        if is_pressed:
+            is_pressed = False
+            raise KeyboardInterrupt
+        return function()
+
+    world = world_of()
+    store = await world.writer(run_in_worker=run)
+    batch = store.build({put(store, 1): b"1"}, (), (), clock_ms=1)
+    is_pressed = True
+    with pytest.raises(KeyboardInterrupt):
+        await store.commit(batch)
+    position = store.position()
+
+    await add(store, [2], b"2")
+
+    assert store.position().last_lsn == position.last_lsn + 2
+    await store.close()
+    store = await world.open()
+    assert await contents(store) == {(1, 1): b"1", (1, 2): b"2"}
+    await store.close()
+
+
 async def test_closing_waits_for_a_commit_under_way() -> None:
     world, store, gates = await gated()
     gates.close(Lane.COMMIT)
@@ -196,6 +227,46 @@ async def test_closing_waits_for_a_commit_under_way() -> None:
 
     store = await world.open()
     assert await contents(store) == {(1, 1): b"1"}
+    await store.close()
+
+
+async def test_a_commit_beside_a_background_sync_that_fails_is_not_answered() -> None:
+    """The system tells of lost pages once for each open file: the sync after that succeeds."""
+    world, gates = world_of(), Gates()
+    is_told = trio.Event()
+
+    async def run(function: Callable[[], T], lane: Lane) -> T:
+        await gates(lambda: None, lane)
+        try:
+            return function()
+        except OSError:
+            await is_told.wait()
+            raise
+
+    store = await world.writer(run_in_worker=run)
+    await store._flusher.flush(store._writer.local_frame(), is_lazy=True)
+    world.vfs.fail(errno.EIO, names=["fdatasync"])
+    gates.close(Lane.COMMIT)
+    background = gates.close(Lane.MAINTENANCE)
+
+    async def commit_one() -> None:
+        with pytest.raises(StoreFailed):
+            await add(store, [1])
+
+    async def settle() -> None:
+        with pytest.raises(StoreFailed):
+            await store._maintenance._settle(world.clock())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(settle)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(commit_one)
+        await wait_all_tasks_blocked()
+        background.set()
+        await wait_all_tasks_blocked()
+        gates.open()
+        await wait_all_tasks_blocked()
+        is_told.set()
     await store.close()
 
 

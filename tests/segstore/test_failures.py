@@ -100,6 +100,21 @@ async def test_nothing_is_written_behind_a_write_that_failed(persist: str, error
     assert {call.name for call in world.vfs.trace[count:]} <= {"close"}
 
 
+async def test_a_failure_counts_the_records_of_all_segments_it_concerns() -> None:
+    world = sim_world(options=options("sync_all"))
+    store = await world.writer()
+    rolls, count = store.stats().roll_count, 0
+    while store.stats().roll_count == rolls:
+        batch = store.build({put(store, count): bytes(1000)}, (), (), clock_ms=1)
+        count += 1
+    world.vfs.fail(errno.EIO, names=["fsync"], path_part="2.seg")
+
+    with pytest.raises(StoreFailed, match=f"not acknowledging {count} records"):
+        await store.commit(batch)
+
+    await store.close()
+
+
 @pytest.mark.parametrize(
     ("persist", "name"),
     [("sync_all", "fsync"), ("sync_data", "fdatasync"), ("buffer", "fdatasync")],

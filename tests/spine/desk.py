@@ -32,7 +32,7 @@ class Policy:
 
 
 class Gate:
-    """Runs what blocks, once it is open. Counts the commits that came by."""
+    """Runs what blocks, once it is open. Counts the writes and syncs of commits that came by."""
 
     def __init__(self) -> None:
         self.opened = trio.Event()
