@@ -46,7 +46,7 @@ class Disk:
 
     def fill(self) -> None:
         """Take the last byte."""
-        fd = os.open(self.hog, os.O_CREAT | os.O_WRONLY)
+        fd = os.open(self.hog, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         try:
             while self.free_bytes():
                 os.write(fd, bytes(min(MIB, self.free_bytes())))
@@ -110,8 +110,11 @@ async def reserve_once_it_may(client: Client) -> list[pb.Job]:
                 await trio.sleep(0.1)
 
 
-async def nack_until_refused(client: Client) -> int:
-    """Reserve and nack until the server has no room for that either; return how often it had."""
+async def nack_until_refused(client: Client, disk: Disk) -> int:
+    """Reserve and nack until the server has no room for that either; return how often it had.
+
+    Others take what it gives back meanwhile, or it could go on for ever.
+    """
     count = 0
     refusals: list[RpcError] = []
 
@@ -125,6 +128,7 @@ async def nack_until_refused(client: Client) -> int:
 
     async def nack_all() -> None:
         while not refusals:
+            disk.fill()
             jobs = await client.reserve("q", max_jobs=64)
             async with trio.open_nursery() as nursery:
                 for job in jobs:
@@ -222,11 +226,12 @@ async def test_a_disk_that_others_fill_to_the_last_byte_costs_no_answer_and_no_c
         for job in jobs[:5]:
             await client.ack(job)
         done = {job.id for job in jobs[:5]}
-        nack_count = await nack_until_refused(client)
+        nack_count = await nack_until_refused(client, disk)
         assert nack_count > 1000
         assert server.is_running
 
     server.kill()
+    disk.fill()
     assert disk.free_bytes() == 0
     await trio.to_thread.run_sync(server.start)  # without a byte, it starts
 
