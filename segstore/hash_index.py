@@ -46,8 +46,7 @@ class HashIndex:
     Args:
         columns: The slot table; its length is how many slots are taken.
         vfs: The disk.
-        directory: Of the store.
-        store_uuid: Of the store.
+        directory, store_uuid: Of the store.
         entropy: Random bytes that nobody can guess.
         run_in_worker: Where blocking calls run.
         recent_max: How many entries may stay recent.
@@ -102,14 +101,15 @@ class HashIndex:
         index = self._file
         if index is None:
             return ABSENT if self._built is None else self._find_located(table, key)
+        known = self._find_located(table, key)
+        if known >= 0:
+            return known
         try:
             slots = index.candidates_nowait(index.hash(table, key))
         except (IndexDamaged, OSError) as problem:
             self._discard(problem)
             return UNKNOWN
-        if slots is None:
-            return self._find_located(table, key)
-        return self._choose(slots, table, key)
+        return known if slots is None else self._choose(slots, table, key)
 
     def find_old_blocking(self, table: int, key: bytes) -> int:
         """`find_old` that waits for the disk, or searches all keys, on this thread if it must."""
@@ -140,10 +140,15 @@ class HashIndex:
 
     # Changing.
 
+    def expect(self, table: int, key: bytes, slot: int) -> None:
+        """A key will soon be asked for: spare that a look into the file."""
+        if self._file is not None and key not in self._columns.recent[table]:
+            self._located.remember(table, key, slot)
+
     def put(self, table: int, key: bytes, slot: int) -> None:
         """Let a key lead to a slot from now on."""
         self._columns.recent[table][key] = slot
-        if self._located.is_any:
+        if self._located.has_absent:
             self._located.forget(table, key)
 
     async def maintain(self) -> None:
@@ -157,10 +162,7 @@ class HashIndex:
             await self._step()
 
     async def keep_up(self, record_count: int) -> None:
-        """Before so many records are committed: wait for a few steps if merging fell behind.
-
-        So entries that come faster than they can be merged do not pile up in RAM.
-        """
+        """Before so many records are committed: wait while merging is behind, to bound the RAM."""
         self._unchecked += record_count  # so most commits cost nothing here
         steps, self._unchecked = divmod(self._unchecked, _STEP_RECORDS)
         for _ in range(2 * steps):
@@ -189,8 +191,6 @@ class HashIndex:
 
     def open(self, hot: Iterable[int]) -> None:
         """Take over the file of a clean close, or see that it is built anew. Blocks, only reads.
-
-        The slot table is complete, and so are its recent entries if there are no more than may be.
 
         Args:
             hot: Slots that stay recent if there is no file yet: they are asked for first.

@@ -15,22 +15,22 @@ _FEW: Final = 32
 
 
 class Located:
-    """Answers that took a disk or a search, kept until at least `count_max` others were given.
+    """Answers that take a disk or a search, kept until at least `count_max` others were given.
 
     A slot must be checked when it is used. That a key is absent must be taken back (`forget`) when
     it is put.
 
     Attributes:
-        is_any: Whether there ever was an answer to take back.
+        has_absent: Whether there ever was an answer to take back.
     """
 
-    __slots__ = ("_before", "_count_max", "_slots", "is_any")
+    __slots__ = ("_before", "_count_max", "_slots", "has_absent")
 
     def __init__(self, count_max: int = 8192) -> None:
         self._count_max = count_max
         self._slots: dict[tuple[int, bytes], int] = {}
         self._before: dict[tuple[int, bytes], int] = {}
-        self.is_any = False
+        self.has_absent = False
 
     def get(self, table: int, key: bytes) -> int:
         """Return slot, ABSENT, or UNKNOWN if there is no answer."""
@@ -42,7 +42,8 @@ class Located:
         if len(self._slots) >= self._count_max:
             self._before, self._slots = self._slots, {}
         self._slots[table, key] = slot
-        self.is_any = True
+        if slot == ABSENT:
+            self.has_absent = True
 
     def forget(self, table: int, key: bytes) -> None:
         """Drop an answer."""

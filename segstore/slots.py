@@ -110,6 +110,11 @@ class Slots:
             return slot
         return ABSENT if self.index is None else self.index.find_old_blocking(table, key)
 
+    def expect(self, slot: int) -> None:
+        """The key of `slot` will soon be asked for."""
+        if self.index is not None:
+            self.index.expect(self.tables[slot], self.key(slot), slot)
+
     def key(self, slot: int) -> bytes:
         """Return the 16-byte key of `slot`."""
         return bytes(self.keys[slot << 4 : (slot << 4) + 16])

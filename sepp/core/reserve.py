@@ -65,6 +65,7 @@ def lease_jobs(table: JobTable, command: Reserve, queues: list[Queue], now: Now)
                 if bytes_left < 0 and jobs:
                     break  # and it stays below 0: no smaller job of a later queue overtakes
             slot = table.lease_next(queue, deadline_ms, skew_ms)
+            slots.expect(slot)  # for its ack
             jobs.append(
                 LeasedJob(
                     slot,

@@ -78,6 +78,10 @@ class SlotTable(Protocol):
         """
         ...
 
+    def expect(self, slot: int) -> None:
+        """The key of `slot` will soon be asked for; only its speed depends on this."""
+        ...
+
     def key(self, slot: int) -> bytes:
         """Return the 16-byte key of `slot`."""
         ...

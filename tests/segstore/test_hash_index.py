@@ -146,6 +146,29 @@ async def test_a_page_out_of_the_cache_makes_a_key_unknown_until_it_is_located()
     assert [rig.index.find(1, key) for key in absent] == [ABSENT] * 300
 
 
+async def test_an_expected_key_takes_no_look_into_the_file_and_is_not_believed_for_ever() -> None:
+    rig = IndexRig(recent_max=64)
+    random = Random(9)
+    keys = await rig.fill(3000, random)
+    old, other = keys[0], random.randbytes(16)
+    slot = rig.columns.truth[1, old]
+    calls = rig.vfs.call_count
+    assert rig.index.find(1, old) == slot
+    assert rig.vfs.call_count == calls + 1
+
+    rig.index.expect(1, old, slot)
+
+    assert rig.index.find(1, old) == slot
+    assert rig.vfs.call_count == calls + 1
+    rig.remove(1, old)
+    assert rig.index.find(1, old) == ABSENT
+    rig.put(1, other)
+    assert rig.columns.truth[1, other] == slot
+    assert rig.index.find(1, old) == ABSENT
+    rig.put(1, old)
+    assert rig.index.find(1, old) == rig.columns.truth[1, old] != slot
+
+
 async def test_a_located_answer_does_not_outlive_a_change() -> None:
     rig = IndexRig(recent_max=64)
     random = Random(10)
