@@ -110,10 +110,10 @@ class Slots:
             return slot
         return ABSENT if self.index is None else self.index.find_old_blocking(table, key)
 
-    def expect(self, slot: int) -> None:
-        """The key of `slot` will soon be asked for."""
+    def expect(self, table: int, key: bytes, slot: int) -> None:
+        """`find` will soon be asked for the key of `slot`."""
         if self.index is not None:
-            self.index.expect(self.tables[slot], self.key(slot), slot)
+            self.index.expect(table, key, slot)
 
     def key(self, slot: int) -> bytes:
         """Return the 16-byte key of `slot`."""

@@ -13,6 +13,7 @@ from sepp.core.commands import Now, Reserve
 from sepp.core.jobs import LAST_MS, JobTable
 from sepp.core.outcomes import Leased, LeasedJob, Parked
 from sepp.core.queue import Queue
+from sepp.core.slots import JOBS
 
 # What one job costs in an answer beyond its body: attempt, times, field tags and lengths.
 ANSWER_OVERHEAD_BYTES = 96
@@ -65,11 +66,12 @@ def lease_jobs(table: JobTable, command: Reserve, queues: list[Queue], now: Now)
                 if bytes_left < 0 and jobs:
                     break  # and it stays below 0: no smaller job of a later queue overtakes
             slot = table.lease_next(queue, deadline_ms, skew_ms)
-            slots.expect(slot)  # for its ack
+            key = slots.key(slot)
+            slots.expect(JOBS, key, slot)  # for its ack
             jobs.append(
                 LeasedJob(
                     slot,
-                    slots.key(slot),
+                    key,
                     slots.attempt[slot],
                     slots.enqueued_ms[slot],
                     slots.flags[slot],

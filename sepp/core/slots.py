@@ -78,8 +78,8 @@ class SlotTable(Protocol):
         """
         ...
 
-    def expect(self, slot: int) -> None:
-        """The key of `slot` will soon be asked for; only its speed depends on this."""
+    def expect(self, table: int, key: bytes, slot: int) -> None:
+        """`find` will soon be asked for the key of `slot`; only its speed depends on this."""
         ...
 
     def key(self, slot: int) -> bytes:

@@ -69,7 +69,7 @@ class FakeSlots:
         self._directory[table, key] = slot
         return slot
 
-    def expect(self, slot: int) -> None:
+    def expect(self, table: int, key: bytes, slot: int) -> None:
         """Nothing to do: all is known."""
 
     def find(self, table: int, key: bytes) -> int:
