@@ -1,7 +1,8 @@
 """Commits, maintenance and cancellation in each other's way."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -167,13 +168,20 @@ async def cancel_after(checkpoints: int, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_a_commit_that_is_cancelled_is_written_once() -> None:
+@asynccontextmanager
+async def held_up_commit() -> AsyncIterator[tuple[DiskWorld, Store, Gates, trio.Nursery]]:
+    """A commit of entry 1 that waits for its sync; the nursery it runs in ends with the block."""
     world, store, gates = await gated()
     gates.close(Lane.COMMIT)
     batch = store.build({put(store, 1): b"1"}, (), (), clock_ms=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.commit, batch)
         await wait_all_tasks_blocked()
+        yield world, store, gates, nursery
+
+
+async def test_a_commit_that_is_cancelled_is_written_once() -> None:
+    async with held_up_commit() as (world, store, gates, nursery):
         nursery.cancel_scope.cancel()
         gates.open()
 
@@ -215,12 +223,7 @@ async def test_a_commit_left_by_ctrl_c_is_ended_by_the_next() -> None:
 
 
 async def test_closing_waits_for_a_commit_under_way() -> None:
-    world, store, gates = await gated()
-    gates.close(Lane.COMMIT)
-    batch = store.build({put(store, 1): b"1"}, (), (), clock_ms=1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(store.commit, batch)
-        await wait_all_tasks_blocked()
+    async with held_up_commit() as (world, store, gates, nursery):
         nursery.start_soon(store.close)
         await wait_all_tasks_blocked()
         gates.open()
