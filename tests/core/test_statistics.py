@@ -75,7 +75,7 @@ def test_unknown_queue_has_no_statistics_and_no_jobs() -> None:
 
 def test_flows_count_what_came_and_went_and_tell_queues_at_rest() -> None:
     world = World(retention_ms=60_000)
-    done, dead, again = world.enqueue(count=3)
+    done, dead, again, _ = world.enqueue(count=4)
     world.enqueue(queue="other")
     at_rest = world.machine.flows(["q", "nobody", "other"])
     world.reserve(max_jobs=3)
@@ -84,8 +84,8 @@ def test_flows_count_what_came_and_went_and_tell_queues_at_rest() -> None:
     leased = world.machine.flows(["q"])
     world.nack(again, directive=1)
 
-    assert at_rest == [((3, 0, 0, 0), True), ((0, 0, 0, 0), False), ((1, 0, 0, 0), True)]
-    assert leased == [((3, 1, 1, 1), False)]
+    assert at_rest == [((4, 0, 0, 0), True), ((0, 0, 0, 0), False), ((1, 0, 0, 0), True)]
+    assert leased == [((4, 1, 1, 1), False)]
 
 
 def test_totals_are_the_sums_over_all_queues() -> None:

@@ -170,7 +170,7 @@ class Asker:
 def test_a_young_call_gets_its_timer_at_the_next_look_unless_it_was_answered_or_is_gone() -> None:
     timers = Timers(100.0, lambda _: None)
     open_call, answered = Asker(101.0), Asker(101.0)
-    timers.young += [({1: open_call, 3: answered}, stream_id) for stream_id in (1, 3, 5)]
+    timers.young += [({1: open_call, 3: answered}, stream_id) for stream_id in (5, 1, 3)]
     timers.run_due(100.0)
     assert timers.next_s() < 100.5
     answered.is_open = False
