@@ -113,19 +113,19 @@ class Maintenance:
             self.room = Room.ACKS_ONLY
         elif free >= self.options.enough_bytes and not self.is_spare_refused:
             self.room = Room.OK
-        self._leave_unfilled()
         if self.room is not before:
             log.warning(
                 "room on disk changed", path=writer.directory, free=free, room=self.room.value
             )
 
-    def _leave_unfilled(self) -> None:
-        """Go on in the spare when it is ready and no space is kept here, as in a first segment.
+    def _leave_unfilled(self, spare: Spare) -> None:
+        """Go on in the spare just made when no space is kept here, as in a first segment.
 
         There each sync is also one of the file's growth: it takes twice the time.
         """
-        active, spare = self.writer.active, self.writer.spare
-        if active is not None and not active.allocated and spare is not None and spare.allocated:
+        active = self.writer.active
+        assert active is not None
+        if self.writer.spare is spare and spare.allocated and not active.allocated:
             active.seal_at = 0
 
     def room_now(self) -> Room:
@@ -213,7 +213,7 @@ class Maintenance:
             self.room = Room.ACKS_ONLY
         else:
             self.is_spare_refused = False
-            self._leave_unfilled()
+            self._leave_unfilled(spare)
         finally:
             flusher.spare_made.set()
             flusher.spare_made = None
